@@ -1,0 +1,39 @@
+// Progress of long work: a bar with rate and ETA on a terminal, plain lines every few seconds otherwise, NDJSON events
+// with --json. The work reports bytes from any thread; drawing happens at most ten times a second.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace tierpack {
+
+enum class ProgressStyle {
+  kAuto,    // bar if stderr is a terminal, lines otherwise
+  kLines,   // plain lines on stderr
+  kJson,    // {"event":"progress",...} lines on stdout
+  kSilent,
+};
+
+class Progress {
+ public:
+  // `what` is a verb phrase ("verifying model.gguf"); total 0 means unknown. Draws nothing before the first 200 ms.
+  Progress(std::string what, uint64_t total_bytes, ProgressStyle style = ProgressStyle::kAuto);
+  ~Progress();  // clears the bar
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void add(uint64_t bytes);            // thread-safe
+  void set_phase(std::string phase);   // shown after the name: "downloading", "verifying"
+  uint64_t done() const;
+  double seconds() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// 75 -> "1:15", 3725 -> "1:02:05".
+std::string format_duration(double seconds);
+
+}  // namespace tierpack

@@ -1,0 +1,79 @@
+// tierpack: Mixture-of-Experts checkpoints from a hub to tokens. The table of commands, their dispatch, the one place
+// where errors end, and the exit codes.
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/command.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+
+namespace {
+
+using tierpack::Command;
+
+// In the order a model travels.
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table = {
+  };
+  return table;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("tierpack takes a Mixture-of-Experts checkpoint from a hub to tokens on machines smaller than the model.\n"
+               "The usual order: fetch, verify, repack, calibrate, run or serve.",
+               "tierpack");
+  app.set_version_flag("--version", "tierpack " TIERPACK_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.get_formatter()->column_width(32);
+  bool quiet = false;
+  bool verbose = false;
+  app.add_flag("-q,--quiet", quiet, "No progress and no notes on stderr, only warnings and errors");
+  app.add_flag("-v,--verbose", verbose, "More detail on stderr");
+  app.footer("Exit codes: 0 done, 1 failed, 2 bad usage, 3 verification failed, 4 does not fit, 5 network gave up (run again to\n"
+             "resume), 130 interrupted (run again to resume). Every command explains itself: tierpack COMMAND --help");
+
+  std::vector<std::pair<CLI::App*, tierpack::CommandRun>> entries;
+  for (const Command& command : commands()) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    entries.emplace_back(sub, command.setup(*sub));
+  }
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    // Help and version are "errors" with code 0 in CLI11; every real one is bad usage.
+    return app.exit(e) == 0 ? 0 : tierpack::exit_code(tierpack::ErrorKind::kUsage);
+  }
+  if (quiet) tierpack::set_log_level(tierpack::LogLevel::kQuiet);
+  if (verbose) tierpack::set_log_level(tierpack::LogLevel::kVerbose);
+
+  tierpack::install_interrupt_handlers();
+  for (auto& [sub, run_command] : entries) {
+    if (sub->parsed()) return run_command();
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const tierpack::Error& e) {
+    tierpack::log_error(e.what());
+    return tierpack::exit_code(e.kind());
+  } catch (const std::bad_alloc&) {
+    tierpack::log_error("out of memory");
+    return tierpack::exit_code(tierpack::ErrorKind::kCapacity);
+  } catch (const std::exception& e) {
+    tierpack::log_error(std::string("unexpected failure: ") + e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,89 @@
+// The face of the runtime. An Engine is a loaded model: immutable, shared by all its sessions. A Session is one timeline
+// of tokens with its KV cache and recurrent state. Logits are a function of (pack, tokens) alone: no option below
+// changes a bit of them except kv_type.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/digest.h"
+#include "formats/model_config.h"
+#include "formats/pack.h"
+#include "runtime/experts/expert_store.h"
+
+namespace tierpack {
+
+namespace text {
+class Tokenizer;
+}
+
+struct EngineOptions {
+  std::filesystem::path pack;
+  int threads = 0;           // 0 = usable cores
+  uint32_t chunk = 512;      // prefill tokens computed together
+  uint32_t context = 0;      // tokens a session can hold; 0 = the model's own limit or what kContextDefault allows
+  bool f16_kv = true;        // false: f32
+  std::string isa;           // kernel table by name; empty = best for this CPU
+  // Called while loading with bytes done and bytes in all; may throw to stop.
+  std::function<void(uint64_t done, uint64_t total)> on_load;
+};
+
+// What the forward pass decided, for calibrate, trace and tests. Called on the session's thread, in order of layers
+// within a chunk of tokens.
+struct ForwardObserver {
+  virtual ~ForwardObserver() = default;
+  // One token's routing in block `layer`: ids and weights, largest weight first.
+  virtual void on_route(uint32_t layer, uint32_t position, std::span<const uint32_t> experts,
+                        std::span<const float> weights) {
+    (void)layer, (void)position, (void)experts, (void)weights;
+  }
+  // The positions a query attends to in a full-attention block (ascending).
+  virtual void on_attend(uint32_t layer, uint32_t position, std::span<const uint32_t> visible) {
+    (void)layer, (void)position, (void)visible;
+  }
+};
+
+class Session;
+
+class Engine {
+ public:
+  // Loads the pack; throws kCapacity, kCorrupt, kUnsupported.
+  static std::unique_ptr<Engine> open(const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  virtual const EngineOptions& options() const = 0;  // with defaults resolved
+  virtual const Pack& pack() const = 0;
+  virtual const ModelConfig& config() const = 0;
+  virtual const text::Tokenizer& tokenizer() const = 0;
+  // Empty session. Sessions of one engine may not run forward passes at the same time (they share the thread team).
+  virtual std::unique_ptr<Session> new_session() = 0;
+  virtual ExpertCounters expert_counters() const = 0;
+};
+
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // Appends tokens and computes their logits. on_logits is called for the tokens whose logits were asked for, in order:
+  // every token if `all`, else only the last. `logits` has config().vocab values and lives until the call returns. An
+  // empty on_logits computes no logits at all. Throws kUsage if a token is out of range or the context is full, without
+  // having changed the session; kInterrupted if should_stop returns true between chunks: then length() tells how many
+  // tokens were taken.
+  using LogitsCallback = std::function<void(uint32_t position, std::span<const float> logits)>;
+  virtual void append(std::span<const uint32_t> tokens, bool all, const LogitsCallback& on_logits,
+                      const std::function<bool()>& should_stop = {}) = 0;
+
+  virtual uint32_t length() const = 0;    // tokens so far
+  virtual uint32_t capacity() const = 0;  // tokens it can hold
+  virtual const std::vector<uint32_t>& tokens() const = 0;
+  virtual void clear() = 0;               // back to the empty timeline
+  virtual void set_observer(ForwardObserver* observer) = 0;  // not owned; null = none
+};
+
+}  // namespace tierpack

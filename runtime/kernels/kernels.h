@@ -1,0 +1,121 @@
+// Every arithmetic operation of the runtime, once. docs/arithmetic.md defines each result; `reference` is that text as
+// plain C++ and every other implementation equals it bit for bit.
+//
+// An implementation is a KernelTable of function pointers, chosen once by CPUID. Functions are pure, use no hidden
+// state, take no locks, and may run from any thread; parallelism is the caller's, by row, head or channel ranges, and
+// cannot change a result, because one output element is always computed whole by one call.
+//
+// Shapes are written (rows, columns), row-major, columns contiguous. T = tokens, n = vector length. Blocks are 32
+// elements. No allocation inside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "formats/dtype.h"
+
+namespace tierpack::kernels {
+
+// A weight matrix as it lies in a record: (rows, cols), each row row_bytes(dtype, cols) long.
+struct MatrixView {
+  DType dtype = DType::kF32;
+  const std::byte* data = nullptr;
+  uint32_t rows = 0;  // outputs
+  uint32_t cols = 0;  // inputs
+};
+
+// T activation vectors of length n in both forms that products need. The quantised form exists when n % 32 == 0: per
+// block b of 32, q = round-half-even(x * (127 / amax)), scale = amax / 127, sum = integer sum of the q.
+struct ActivationView {
+  uint32_t tokens = 0;
+  uint32_t n = 0;
+  const float* x = nullptr;        // (T, n)
+  const int8_t* q = nullptr;       // (T, n)
+  const float* scale = nullptr;    // (T, n / 32)
+  const int32_t* sum = nullptr;    // (T, n / 32)
+};
+
+// Key or value cache of one layer: (positions, kv_heads, head_dim), f32 or f16.
+enum class KvType : uint8_t { kF32, kF16 };
+
+struct KernelTable {
+  const char* name;  // "reference", "avx2"
+
+  // x (n) -> q (n), scale (n/32), sum (n/32); n % 32 == 0.
+  void (*quantize)(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum);
+
+  // y[t * y_stride + r] = W row r . x_t for r in [row_begin, row_end), every token of x. Quantised weights use the
+  // quantised activations (8 interleaved partial sums by block), plain numbers the f32 ones (32 by element).
+  void (*matmul)(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y,
+                 size_t y_stride);
+
+  // Plain f32 dot product in the order of a floating-point matmul row.
+  float (*dot)(const float* a, const float* b, uint32_t n);
+
+  // out = x / sqrt(mean(x^2) + eps) * weight; weight may be null (all ones). out may be x.
+  void (*rms_norm)(const float* x, const float* weight, float eps, uint32_t n, float* out);
+  // out = x / sqrt(sum(x^2) + eps) * factor. out may be x.
+  void (*l2_norm)(const float* x, float eps, float factor, uint32_t n, float* out);
+
+  // Elementwise over n; out may be an input.
+  void (*silu)(const float* x, uint32_t n, float* out);
+  void (*sigmoid)(const float* x, uint32_t n, float* out);
+  void (*softplus)(const float* x, uint32_t n, float* out);
+  void (*exp)(const float* x, uint32_t n, float* out);
+  void (*silu_mul)(const float* gate, const float* up, uint32_t n, float* out);        // silu(gate) * up
+  void (*sigmoid_mul)(const float* gate, const float* x, uint32_t n, float* out);      // sigmoid(gate) * x
+  void (*mul)(const float* a, const float* b, uint32_t n, float* out);
+  void (*add)(const float* a, const float* b, uint32_t n, float* out);
+  void (*scale)(const float* x, float factor, uint32_t n, float* out);
+  void (*add_scaled)(const float* x, float factor, uint32_t n, float* out);            // out = fma(factor, x, out)
+
+  // probabilities: max, exp, ascending sum in the order of `dot`, divide. out may be x.
+  void (*softmax)(const float* x, uint32_t n, float* out);
+
+  // In place NEOX rotation of the first 2 * pairs elements of one head: (i, i + pairs) with cos[i], sin[i].
+  void (*rope)(float* head, const float* cos, const float* sin, uint32_t pairs);
+
+  // Causal depthwise convolution of one token: out[c] = sum_k weight[c * kernel + k] * tap_k[c], k ascending by fma from
+  // 0, where taps[k] points at that input vector (n channels); the last tap is the current token.
+  void (*conv)(const float* const* taps, const float* weight, uint32_t kernel, uint32_t n, float* out);
+
+  // One token of the gated delta rule for one V head. state (dv, dk): row j contiguous over the key index i.
+  //   S *= decay; d_j = beta * (v_j - S_j . k); S_ji += d_j * k_i; out_j = S_j . q
+  void (*delta_rule)(float* state, const float* q, const float* k, const float* v, float decay, float beta, uint32_t dk,
+                     uint32_t dv, float* out);
+
+  // Attention of one query head over `count` visible tokens (ascending positions): softmax(scale * q.k) v, computed in
+  // chunks of kAttentionChunk visible tokens whose partial results are merged in order. keys / values point at this KV
+  // head's slice of position 0; stride is in elements between positions. visible == nullptr means 0 .. count-1.
+  void (*attention)(const float* q, const void* keys, const void* values, KvType type, size_t stride, uint32_t head_dim,
+                    const uint32_t* visible, uint32_t count, float scale, float* out);
+
+  // Stores n floats as cache elements of `type`.
+  void (*store_kv)(const float* x, uint32_t n, KvType type, void* out);
+
+  // Decodes one row of a matrix to f32 (exactly formats/dequant).
+  void (*decode_row)(DType dtype, const std::byte* row, uint32_t n, float* out);
+};
+
+inline constexpr uint32_t kAttentionChunk = 64;
+
+// The definition.
+const KernelTable& reference();
+// The best table for this CPU.
+const KernelTable& best();
+// All tables this CPU can run, reference first (conformance tests iterate over it).
+std::vector<const KernelTable*> available();
+// By name, for `--isa`; throws kUsage with the available names.
+const KernelTable& by_name(std::string_view name);
+
+// Rotation tables, the same bits on every machine: angle = float(position) * inv_freq[i] in f32 with
+// inv_freq[i] = f32(base^(-2i / rotary_dim)); cos and sin correctly rounded from double polynomials.
+void rope_inv_freq(float base, uint32_t rotary_dim, float* inv_freq);
+void rope_row(const float* inv_freq, uint32_t pairs, uint32_t position, float* cos, float* sin);
+
+// Indices of the k largest of n values, largest first, ties to the lower index. scratch-free; k <= n.
+void top_k(const float* values, uint32_t n, uint32_t k, uint32_t* indices);
+
+}  // namespace tierpack::kernels
