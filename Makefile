@@ -1,0 +1,61 @@
+# The front door. Everything installs what it needs (Debian packages) and builds below build*/.
+#
+#   make demo     from a hub to an answer, on the model in models/pebble
+#   make build    the program: build/tierpack
+#   make install  the program below PREFIX (default /usr/local)
+#   make test     all tests          make asan / tsan   the tests under sanitizers
+#   make fuzz     each fuzz target for FUZZ_SECONDS      make format / tidy   the formatter, the linter
+#   make setup    every Debian package that any of these needs
+
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 30
+JOBS ?= $(shell nproc)
+
+.PHONY: build demo test asan tsan fuzz format tidy setup install clean
+
+build:
+	@scripts/setup.sh build
+	@cmake --preset release >/dev/null
+	cmake --build build --target tierpack -j $(JOBS)
+
+demo:
+	@scripts/setup.sh build
+	@cmake --preset release >/dev/null
+	cmake --build build --target tierpack hub_server -j $(JOBS)
+	scripts/demo.sh build
+
+test:
+	@scripts/setup.sh build test
+	@cmake --preset test >/dev/null
+	cmake --build build -j $(JOBS)
+	ctest --test-dir build --output-on-failure -j $(JOBS)
+
+asan tsan:
+	@scripts/setup.sh build test
+	@cmake --preset $@ >/dev/null
+	cmake --build build-$@ -j $(JOBS)
+	ctest --test-dir build-$@ --output-on-failure -j $(JOBS) -LE unsanitized
+
+fuzz:
+	@scripts/setup.sh build dev
+	@cmake --preset fuzz >/dev/null
+	cmake --build build-fuzz --target fuzzers -j $(JOBS)
+	scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+
+format:
+	@scripts/setup.sh dev
+	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
+
+tidy:
+	@scripts/setup.sh build test dev
+	@cmake --preset test >/dev/null
+	git ls-files '*.cpp' | grep -v -e '^tests/' -e '^bench/' | xargs clang-tidy -p build --quiet
+
+setup:
+	scripts/setup.sh build test dev
+
+install: build
+	cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-asan build-tsan build-fuzz
