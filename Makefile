@@ -55,6 +55,7 @@ setup:
 	scripts/setup.sh build test dev
 
 install: build
+	cmake --build build --target install_files
 	cmake --install build --prefix $(PREFIX)
 
 clean:

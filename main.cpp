@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/command.h"
+#include "base/completion.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -44,6 +45,8 @@ int run(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(command.name, command.summary);
     entries.emplace_back(sub, command.setup(*sub));
   }
+  CLI::App* completion = app.add_subcommand("completion", "Print shell completions or the manual page");
+  entries.emplace_back(completion, tierpack::setup_completion(*completion, app, TIERPACK_VERSION));
 
   try {
     app.parse(argc, argv);
