@@ -20,8 +20,7 @@ enum class ValueType : int32_t {
   kU64 = 10, kI64 = 11, kF64 = 12,
 };
 
-class MetaValue {
- public:
+struct MetaValue {
   // Integers of any width are held in 64 bits, floats as double; `type` keeps what the file said. Arrays are flat.
   using Scalar = std::variant<uint64_t, int64_t, double, bool, std::string>;
   using Array = std::variant<std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>, std::vector<bool>,
@@ -29,6 +28,10 @@ class MetaValue {
   ValueType type = ValueType::kU32;          // kArray for arrays
   ValueType element_type = ValueType::kU32;  // of arrays
   std::variant<Scalar, Array> value;
+
+  // Integers must come as uint64_t or int64_t according to the signedness of the type.
+  static MetaValue scalar(ValueType type, Scalar value);
+  static MetaValue array(ValueType element_type, Array elements);
 
   bool is_array() const { return type == ValueType::kArray; }
   uint64_t array_size() const;  // 0 for scalars
@@ -62,6 +65,7 @@ class Metadata {
   const std::vector<std::string>& string_array(std::string_view key) const;
 
  private:
+  const MetaValue& require(std::string_view key) const;
   std::string source_;
   std::vector<std::pair<std::string, MetaValue>> entries_;
   std::unordered_map<std::string, size_t> index_;
