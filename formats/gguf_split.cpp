@@ -45,6 +45,7 @@ void collect_models(const fs::path& directory, int depth, std::map<fs::path, fs:
   constexpr int kDepthMax = 3;
   std::error_code problem;
   fs::directory_iterator entries(directory, problem);
+  if (problem && depth > 0) return;  // not ours to read: no model of ours
   if (problem) fail(ErrorKind::kIo, "cannot list the directory {}: {}", directory.string(), problem.message());
   for (const fs::directory_entry& entry : entries) {
     const std::string name = entry.path().filename().string();
