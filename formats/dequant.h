@@ -18,4 +18,8 @@ uint16_t f32_to_f16(float value);  // round to nearest even
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);  // round to nearest even
 
+// Block scales, halved to go with the doubled values of kFp4Values.
+float e8m0_half_to_f32(uint8_t code);   // MXFP4: 2^(code - 128); 255 gives 2^127
+float ue4m3_half_to_f32(uint8_t code);  // NVFP4: half of an E4M3 value without sign; 0x7f gives 0, bit 7 is ignored
+
 }  // namespace tierpack
