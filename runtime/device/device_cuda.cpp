@@ -1,0 +1,214 @@
+// The device layer over the CUDA runtime, linked statically: the program starts without a driver, and then there is no
+// device. Pinned memory falls back to plain aligned memory, which every reader of a PinnedBuffer can use as well;
+// streams, events and device buffers need a device and fail with a sentence.
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/device/device.h"
+
+namespace tierpack::device {
+namespace {
+
+constexpr uint64_t kAlignment = 4096;
+constexpr uint64_t kAddressSpace = uint64_t{1} << 47;  // of an x86-64 process
+
+[[noreturn]] void fail_cuda(const char* what, cudaError_t status) {
+  const ErrorKind kind = status == cudaErrorMemoryAllocation ? ErrorKind::kCapacity : ErrorKind::kCuda;
+  fail(kind, "{}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // the failure is reported here; later calls must not see it again
+  fail_cuda(what, status);
+}
+
+int device_count(cudaError_t& status) {
+  int count = 0;
+  status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return status == cudaSuccess ? count : 0;
+}
+
+bool has_device() {
+  static const bool found = [] {
+    cudaError_t status = cudaSuccess;
+    return device_count(status) > 0;
+  }();
+  return found;
+}
+
+cudaStream_t stream_of(void* handle) { return static_cast<cudaStream_t>(handle); }
+cudaEvent_t event_of(void* handle) { return static_cast<cudaEvent_t>(handle); }
+
+}  // namespace
+
+const char* backend_name() { return "cuda"; }
+
+std::vector<DeviceInfo> enumerate() {
+  std::vector<DeviceInfo> devices;
+  cudaError_t status = cudaSuccess;
+  const int count = device_count(status);
+  int current = 0;
+  if (count > 0) check(cudaGetDevice(&current), "cannot read the current CUDA device");
+  for (int index = 0; index < count; ++index) {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, index), "cannot read the properties of a CUDA device");
+    DeviceInfo info;
+    info.index = index;
+    info.name = properties.name;
+    info.compute_major = properties.major;
+    info.compute_minor = properties.minor;
+    info.memory_bytes = properties.totalGlobalMem;
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    check(cudaSetDevice(index), "cannot select a CUDA device");
+    check(cudaMemGetInfo(&free_bytes, &total_bytes), "cannot read the free memory of a CUDA device");
+    info.free_bytes = free_bytes;
+    devices.push_back(std::move(info));
+  }
+  if (count > 0) check(cudaSetDevice(current), "cannot select a CUDA device");
+  return devices;
+}
+
+std::string unavailable_reason() {
+  cudaError_t status = cudaSuccess;
+  if (device_count(status) > 0) return {};
+  if (status == cudaErrorInsufficientDriver) return "no NVIDIA driver, or one too old for this build's CUDA runtime";
+  if (status == cudaErrorNoDevice || status == cudaSuccess) return "the NVIDIA driver reports no device";
+  return fmt::format("the CUDA runtime cannot start: {} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  if (has_device()) {
+    void* memory = nullptr;
+    const cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+    if (status == cudaSuccess) {
+      data_ = static_cast<std::byte*>(memory);  // the driver aligns to pages
+      registered_ = true;
+      return;
+    }
+    static_cast<void>(cudaGetLastError());
+    fail(ErrorKind::kCapacity, "cannot allocate {} bytes of page-locked memory: {}; lower the budget or raise the limit of locked memory",
+         bytes, cudaGetErrorString(status));
+  }
+  const uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* memory = rounded >= bytes && rounded < kAddressSpace ? std::aligned_alloc(kAlignment, rounded) : nullptr;
+  if (!memory) fail(ErrorKind::kCapacity, "cannot allocate {} bytes of host memory; lower the budget or free memory", bytes);
+  data_ = static_cast<std::byte*>(memory);
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)),
+      registered_(std::exchange(other.registered_, false)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(registered_, other.registered_);
+  return *this;
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (registered_) {
+    static_cast<void>(cudaFreeHost(data_));  // a destructor has no one to tell; the driver frees it with the process
+  } else {
+    std::free(data_);
+  }
+}
+
+DeviceBuffer::DeviceBuffer(uint64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    fail(ErrorKind::kCapacity, "cannot allocate {} bytes of GPU memory; lower --vram or free memory on the GPU", bytes);
+  }
+  check(status, "cannot allocate GPU memory");
+  data_ = static_cast<std::byte*>(memory);
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() { static_cast<void>(cudaFree(data_)); }
+
+Stream::Stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cannot create a CUDA stream");
+  handle_ = stream;
+}
+
+Stream::Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+Stream::~Stream() {
+  if (handle_) static_cast<void>(cudaStreamDestroy(stream_of(handle_)));
+}
+
+void Stream::copy_to_device(DeviceBuffer& to, uint64_t offset, Bytes from) {
+  TIERPACK_CHECK(offset <= to.size() && from.size() <= to.size() - offset);
+  if (from.empty()) return;
+  check(cudaMemcpyAsync(to.address() + offset, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(handle_)),
+        "cannot copy to the GPU");
+}
+
+void Stream::copy_to_host(MutableBytes to, const DeviceBuffer& from, uint64_t offset) {
+  TIERPACK_CHECK(offset <= from.size() && to.size() <= from.size() - offset);
+  if (to.empty()) return;
+  check(cudaMemcpyAsync(to.data(), from.address() + offset, to.size(), cudaMemcpyDeviceToHost, stream_of(handle_)),
+        "cannot copy from the GPU");
+}
+
+void Stream::record(Event& event) {
+  check(cudaEventRecord(event_of(event.handle_), stream_of(handle_)), "cannot record a CUDA event");
+}
+
+void Stream::wait(const Event& event) {
+  check(cudaStreamWaitEvent(stream_of(handle_), event_of(event.handle_), 0), "cannot wait for a CUDA event");
+}
+
+void Stream::synchronize() { check(cudaStreamSynchronize(stream_of(handle_)), "work on a CUDA stream failed"); }
+
+Event::Event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cannot create a CUDA event");
+  handle_ = event;
+}
+
+Event::Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+Event::~Event() {
+  if (handle_) static_cast<void>(cudaEventDestroy(event_of(handle_)));
+}
+
+bool Event::done() const {
+  const cudaError_t status = cudaEventQuery(event_of(handle_));
+  if (status == cudaErrorNotReady) return false;
+  check(status, "cannot query a CUDA event");
+  return true;
+}
+
+void Event::synchronize() const { check(cudaEventSynchronize(event_of(handle_)), "work before a CUDA event failed"); }
+
+}  // namespace tierpack::device

@@ -1,0 +1,76 @@
+// The device layer without an accelerator: device memory is plain memory, and every copy is done when it is queued.
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/device/device.h"
+
+namespace tierpack::device {
+namespace {
+
+constexpr uint64_t kAlignment = 4096;
+constexpr uint64_t kAddressSpace = uint64_t{1} << 47;  // of an x86-64 process
+
+std::byte* allocate(uint64_t bytes, const char* what) {
+  if (bytes == 0) return nullptr;
+  const uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* memory = rounded >= bytes && rounded < kAddressSpace ? std::aligned_alloc(kAlignment, rounded) : nullptr;
+  if (!memory) fail(ErrorKind::kCapacity, "cannot allocate {} bytes of {} memory; lower the budget or free memory", bytes, what);
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+const char* backend_name() { return "host"; }
+std::vector<DeviceInfo> enumerate() { return {}; }
+std::string unavailable_reason() { return "tierpack was built without CUDA"; }
+
+PinnedBuffer::PinnedBuffer(uint64_t bytes) : data_(allocate(bytes, "host")), bytes_(bytes) {}
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+PinnedBuffer::~PinnedBuffer() { std::free(data_); }
+
+DeviceBuffer::DeviceBuffer(uint64_t bytes) : data_(allocate(bytes, "device")), bytes_(bytes) {}
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+DeviceBuffer::~DeviceBuffer() { std::free(data_); }
+
+// A queue whose work is always complete needs no handle, nor does an event on it.
+Stream::Stream() = default;
+Stream::Stream(Stream&& other) noexcept = default;
+Stream& Stream::operator=(Stream&& other) noexcept = default;
+Stream::~Stream() = default;
+
+void Stream::copy_to_device(DeviceBuffer& to, uint64_t offset, Bytes from) {
+  TIERPACK_CHECK(offset <= to.size() && from.size() <= to.size() - offset);
+  if (!from.empty()) std::memcpy(to.address() + offset, from.data(), from.size());
+}
+
+void Stream::copy_to_host(MutableBytes to, const DeviceBuffer& from, uint64_t offset) {
+  TIERPACK_CHECK(offset <= from.size() && to.size() <= from.size() - offset);
+  if (!to.empty()) std::memcpy(to.data(), from.address() + offset, to.size());
+}
+
+void Stream::record(Event&) {}
+void Stream::wait(const Event&) {}
+void Stream::synchronize() {}
+
+Event::Event() = default;
+Event::Event(Event&& other) noexcept = default;
+Event& Event::operator=(Event&& other) noexcept = default;
+Event::~Event() = default;
+bool Event::done() const { return true; }
+void Event::synchronize() const {}
+
+}  // namespace tierpack::device
