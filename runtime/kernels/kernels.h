@@ -43,7 +43,8 @@ enum class KvType : uint8_t { kF32, kF16 };
 struct KernelTable {
   const char* name;  // "reference", "avx2"
 
-  // x (n) -> q (n), scale (n/32), sum (n/32); n % 32 == 0.
+  // x (n) -> q (n), scale (n/32), sum (n/32); n % 32 == 0. A block below 2^-100 becomes zeros; one with an infinity or a
+  // NaN gets scale NaN, which every product with it inherits.
   void (*quantize)(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum);
 
   // y[t * y_stride + r] = W row r . x_t for r in [row_begin, row_end), every token of x. Quantised weights use the

@@ -1,0 +1,141 @@
+// The defining products: quantise, matmul, dot (docs/arithmetic.md, "Products").
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "formats/dequant.h"
+#include "runtime/kernels/block_decoder.h"
+#include "runtime/kernels/reference.h"
+
+namespace tierpack::kernels::reference_ops {
+namespace {
+
+constexpr uint32_t kFloatSums = 32;
+constexpr uint32_t kBlockSums = 8;
+// Tokens that share one decoding of a weight block; bounds the partial sums on the stack.
+constexpr uint32_t kTokenTile = 16;
+
+// ((s0+s4)+(s2+s6)) + ((s1+s5)+(s3+s7)), and likewise for 32.
+float tree_sum(float* sums, uint32_t count) {
+  for (uint32_t half = count / 2; half > 0; half /= 2) {
+    for (uint32_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
+struct Sums {
+  float partial[kBlockSums] = {};
+};
+
+// Adds the product of one weight block and one activation block to its partial sum.
+float add_block(BlockForm form, const Block& w, const int8_t* q, float scale, int32_t sum, float partial) {
+  int32_t dot[2] = {0, 0};
+  int32_t half_sum[2] = {0, 0};
+  for (int e = 0; e < 32; ++e) {
+    dot[e / 16] += w.code[e] * q[e];
+    half_sum[e / 16] += q[e];
+  }
+  switch (form) {
+    case BlockForm::kScale:
+      return std::fma(static_cast<float>(dot[0] + dot[1]), w.scale * scale, partial);
+    case BlockForm::kScaleOffset:
+      partial = std::fma(static_cast<float>(dot[0] + dot[1]), w.scale * scale, partial);
+      return std::fma(static_cast<float>(sum), w.offset * scale, partial);
+    case BlockForm::kSubScale:
+      return std::fma(static_cast<float>(w.sub_scale[0] * dot[0] + w.sub_scale[1] * dot[1]), w.scale * scale, partial);
+    case BlockForm::kSubScaleOffset:
+      partial = std::fma(static_cast<float>(w.sub_scale[0] * dot[0] + w.sub_scale[1] * dot[1]), w.scale * scale, partial);
+      return std::fma(static_cast<float>(w.sub_offset[0] * half_sum[0] + w.sub_offset[1] * half_sum[1]), w.offset * scale,
+                      partial);
+    case BlockForm::kTwoScales:
+      partial = std::fma(static_cast<float>(dot[0]), w.scale * scale, partial);
+      return std::fma(static_cast<float>(dot[1]), w.scale_high * scale, partial);
+  }
+  return partial;
+}
+
+void quantised_row(const BlockFormat& format, const std::byte* row, const ActivationView& x, uint32_t first, uint32_t tokens,
+                   float* y, size_t y_stride) {
+  Block block[kBlocksMax] = {};
+  Sums sums[kTokenTile];
+  const uint32_t blocks = x.n / 32;
+  for (uint32_t b = 0; b < blocks; ++b) {
+    if (b % format.blocks == 0) format.decode(row + static_cast<size_t>(b / format.blocks) * format.bytes, block);
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const size_t at = static_cast<size_t>(first + t) * blocks + b;
+      float& partial = sums[t].partial[b % kBlockSums];
+      partial = add_block(format.form, block[b % format.blocks], x.q + 32 * at, x.scale[at], x.sum[at], partial);
+    }
+  }
+  for (uint32_t t = 0; t < tokens; ++t) y[(first + t) * y_stride] = tree_sum(sums[t].partial, kBlockSums);
+}
+
+void plain_row(DType type, const std::byte* row, const ActivationView& x, uint32_t token, float* y) {
+  const size_t element_bytes = traits(type).block_bytes;
+  const float* values = x.x + static_cast<size_t>(token) * x.n;
+  float sums[kFloatSums] = {};
+  float w[kFloatSums];
+  for (uint32_t e = 0; e < x.n; e += kFloatSums) {
+    const uint32_t count = std::min(kFloatSums, x.n - e);
+    dequantize_row(type, row + e * element_bytes, w, count);
+    for (uint32_t i = 0; i < count; ++i) sums[i] = std::fma(w[i], values[e + i], sums[i]);
+  }
+  *y = tree_sum(sums, kFloatSums);
+}
+
+}  // namespace
+
+void quantize(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum) {
+  TIERPACK_CHECK(n % 32 == 0);
+  for (uint32_t b = 0; b < n / 32; ++b, x += 32, q += 32) {
+    // Of non-negative floats the bit patterns order as the values do, with infinity and NaN above all numbers.
+    uint32_t amax_bits = 0;
+    for (int e = 0; e < 32; ++e) amax_bits = std::max(amax_bits, std::bit_cast<uint32_t>(x[e]) & 0x7FFFFFFFu);
+    const float amax = std::bit_cast<float>(amax_bits);
+    sum[b] = 0;
+    if (amax_bits >= 0x7F800000u || amax < kQuantizeFloor) {
+      std::fill_n(q, 32, int8_t{0});
+      scale[b] = amax_bits >= 0x7F800000u ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+      continue;
+    }
+    const float inverse = 127.0f / amax;
+    scale[b] = amax / 127.0f;
+    for (int e = 0; e < 32; ++e) {
+      q[e] = static_cast<int8_t>(std::nearbyint(x[e] * inverse));
+      sum[b] += q[e];
+    }
+  }
+}
+
+void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
+  TIERPACK_CHECK(x.n == w.cols && row_begin <= row_end && row_end <= w.rows);
+  const BlockFormat* format = block_format(w.dtype);
+  const size_t stride = row_bytes(w.dtype, w.cols);
+  for (uint32_t r = row_begin; r < row_end; ++r) {
+    const std::byte* row = w.data + r * stride;
+    if (format) {
+      for (uint32_t t = 0; t < x.tokens; t += kTokenTile) {
+        quantised_row(*format, row, x, t, std::min(kTokenTile, x.tokens - t), y + r, y_stride);
+      }
+    } else {
+      for (uint32_t t = 0; t < x.tokens; ++t) plain_row(w.dtype, row, x, t, y + t * y_stride + r);
+    }
+  }
+}
+
+float dot(const float* a, const float* b, uint32_t n) {
+  float sums[kFloatSums] = {};
+  for (uint32_t e = 0; e < n; ++e) sums[e % kFloatSums] = std::fma(a[e], b[e], sums[e % kFloatSums]);
+  return tree_sum(sums, kFloatSums);
+}
+
+float sum(const float* x, uint32_t n) {
+  float sums[kFloatSums] = {};
+  for (uint32_t e = 0; e < n; ++e) sums[e % kFloatSums] += x[e];
+  return tree_sum(sums, kFloatSums);
+}
+
+void decode_row(DType dtype, const std::byte* row, uint32_t n, float* out) { dequantize_row(dtype, row, out, n); }
+
+}  // namespace tierpack::kernels::reference_ops
