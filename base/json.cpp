@@ -25,6 +25,9 @@ Json parse_json(std::string_view text, const std::string& source, const JsonLimi
         if (!keys.back().insert(value.get<std::string>()).second) {
           fail(ErrorKind::kCorrupt, "{}: key '{}' appears twice in one JSON object", source, value.get<std::string>());
         }
+        if (keys.back().size() > limits.max_keys) {
+          fail(ErrorKind::kCorrupt, "{}: more than {} keys in one JSON object", source, limits.max_keys);
+        }
         break;
       default: break;
     }
@@ -57,7 +60,8 @@ std::string json_string(const Json& object, const char* key, const std::string& 
 uint64_t json_u64(const Json& object, const char* key, const std::string& source) {
   const Json& value = json_member(object, key, source);
   if (!value.is_number_unsigned()) {
-    fail(ErrorKind::kCorrupt, "{}: '{}': expected a non-negative integer, found {}", source, key, value.dump());
+    fail(ErrorKind::kCorrupt, "{}: '{}': expected a non-negative integer, found {}", source, key,
+         value.is_number() ? value.dump() : value.type_name());
   }
   return value.get<uint64_t>();
 }

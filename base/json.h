@@ -1,4 +1,5 @@
-// JSON from outside, bounded: depth, size and duplicate keys are checked before a document is believed.
+// JSON from outside, bounded: depth, size, keys of one object and duplicate keys are checked before a document is
+// believed. Objects keep the order of their keys, so finding one takes time linear in their number.
 // Include only from .cpp files; nlohmann/json is slow to compile.
 #pragma once
 
@@ -15,6 +16,7 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   uint64_t max_bytes = uint64_t{64} << 20;
   int max_depth = 64;
+  size_t max_keys = 16384;  // in one object
 };
 
 // Strict parse: valid UTF-8, no duplicate keys in one object, within the limits. Throws kCorrupt naming `source`.

@@ -24,6 +24,12 @@ TEST(Json, RefusesHostileDocuments) {
   EXPECT_EQ(kind_of(""), ErrorKind::kCorrupt);
 }
 
+TEST(Json, KeysOfOneObjectAreBounded) {
+  std::string text = "{";
+  for (int i = 0; i < 200'000; ++i) text += fmt::format("\"{}\":0,", i);
+  EXPECT_EQ(kind_of(text + "\"end\":0}"), ErrorKind::kCorrupt);
+}
+
 TEST(Json, MembersAreTyped) {
   const Json value = parse_json(R"({"n": 3, "s": "x", "m": -1, "o": {"a": {"a": 1}}})", "test");
   EXPECT_EQ(json_u64(value, "n", "test"), 3u);
