@@ -1,5 +1,6 @@
 // Text to token ids and back, from GGUF metadata (tokenizer.ggml.*). Byte-level BPE ("gpt2" models); immutable after
-// construction and safe to share between threads.
+// construction and safe to share between threads. What is defined here and where it parts from other implementations:
+// docs/text.md.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +26,26 @@ class Tokenizer {
   // Whether the text of control tokens ("<|im_end|>") in `text` becomes those tokens. User-defined tokens such as
   // <think> always do. Invalid UTF-8 is read as U+FFFD.
   enum class Special { kParse, kAsText };
+  // Adds nothing in front or behind. Throws kCapacity for a text that exceeds the limits of the pre-tokenizer.
   std::vector<uint32_t> encode(std::string_view text, Special special) const;
+  // encode(), with bos in front if adds_bos() and the text does not begin with it (chat templates often write it).
+  std::vector<uint32_t> encode_prompt(std::string_view text, Special special) const;
 
-  // Bytes of a token as they appear in output text; control tokens are empty unless asked for.
+  // Bytes of a token as they appear in output text; control tokens are empty. Throws kUsage for an id >= size(), as do
+  // the other functions that take ids.
   std::string_view token_bytes(uint32_t id) const;
-  bool is_control(uint32_t id) const;
+  bool is_control(uint32_t id) const;  // control, unknown and unused tokens: no part of output text
+  // With control tokens as their text, or without them.
   std::string decode(std::span<const uint32_t> ids, bool with_control = false) const;
 
-  uint32_t size() const;                       // vocabulary
+  uint32_t size() const;  // vocabulary
   bool is_end_of_generation(uint32_t id) const;  // eos, eot and the well-known end tokens
-  std::vector<uint32_t> end_tokens() const;
+  std::vector<uint32_t> end_tokens() const;      // ascending
   int64_t bos() const;  // -1 = none
   int64_t eos() const;
   bool adds_bos() const;
-  int64_t find(std::string_view token_text) const;  // id of a token by its text, -1 = none
+  // Id of a token by its text as the vocabulary has it ("<|im_end|>", "Ġthe"), -1 = none.
+  int64_t find(std::string_view token_text) const;
 
  private:
   struct Impl;
