@@ -23,7 +23,7 @@ class PreTokenizer {
   // Throws kCapacity when an expression exceeds its matching limits on this text.
   std::vector<size_t> piece_ends(std::string_view text) const;
 
-  bool ignores_merges() const;      // a piece that is a token as a whole becomes that token whatever the merges say
+  bool ignores_merges() const;       // a piece that is a token as a whole becomes that token whatever the merges say
   bool adds_bos_by_default() const;  // when the metadata does not say
 
  private:

@@ -1,4 +1,5 @@
-// The pre-tokenizers by name: regular expressions as models' own tokenizers define them. Used by pre_tokenizer.cpp alone.
+// The pre-tokenizers by name: regular expressions as models' own tokenizers define them. Used by pre_tokenizer.cpp
+// alone.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// From logits to a token. Deterministic: the same options, seed, history and logits give the same token on every machine.
-// Order: repetition penalty, temperature, top-k, top-p, min-p, draw. temperature 0 is greedy (lowest id among ties).
+// From logits to a token. Deterministic: the same options, seed, history and logits give the same token on every
+// machine. Order: repetition penalty, temperature, top-k, top-p, min-p, draw. temperature 0 is greedy (lowest id among
+// ties).
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,9 @@ namespace tierpack::text {
 
 struct SamplerOptions {
   float temperature = 0.7f;
-  uint32_t top_k = 40;            // 0 = off
-  float top_p = 0.95f;            // 1 = off
-  float min_p = 0.0f;             // 0 = off
+  uint32_t top_k = 40;              // 0 = off
+  float top_p = 0.95f;              // 1 = off
+  float min_p = 0.0f;               // 0 = off
   float repetition_penalty = 1.0f;  // 1 = off; applied to tokens among the last `penalty_window`
   uint32_t penalty_window = 64;
   uint64_t seed = 0;

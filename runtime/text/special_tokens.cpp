@@ -12,8 +12,7 @@ void SpecialTokens::add(std::string_view text, uint32_t id) {
   uint32_t node = 0;
   for (const char c : text) {
     const uint8_t byte = static_cast<uint8_t>(c);
-    const auto [edge, added] =
-        edges_.emplace(uint64_t{node} << 8 | byte, static_cast<uint32_t>(token_of_node_.size()));
+    const auto [edge, added] = edges_.emplace(uint64_t{node} << 8 | byte, static_cast<uint32_t>(token_of_node_.size()));
     if (added) token_of_node_.push_back(kNone);
     node = edge->second;
   }

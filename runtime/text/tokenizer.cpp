@@ -61,8 +61,7 @@ struct Tokenizer::Impl {
 
   uint32_t symbol_of(const std::string& text) {
     if (const auto id = vocabulary.find(text)) return *id;
-    const auto [at, added] =
-        extra_ids.emplace(text, vocabulary.size() + static_cast<uint32_t>(extra_texts.size()));
+    const auto [at, added] = extra_ids.emplace(text, vocabulary.size() + static_cast<uint32_t>(extra_texts.size()));
     if (added) extra_texts.push_back(&at->first);
     return at->second;
   }
@@ -76,7 +75,8 @@ struct Tokenizer::Impl {
       const std::string& line = lines[rank];
       const size_t space = line.find(' ', 1);
       if (space == std::string::npos || space + 1 == line.size()) {
-        fail(ErrorKind::kCorrupt, "{}: merge {} of tokenizer.ggml.merges is '{}', expected two parts with a space between",
+        fail(ErrorKind::kCorrupt,
+             "{}: merge {} of tokenizer.ggml.merges is '{}', expected two parts with a space between",
              metadata.source(), rank, line);
       }
       const std::string left = line.substr(0, space), right = line.substr(space + 1);

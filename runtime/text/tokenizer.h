@@ -38,10 +38,10 @@ class Tokenizer {
   // With control tokens as their text, or without them.
   std::string decode(std::span<const uint32_t> ids, bool with_control = false) const;
 
-  uint32_t size() const;  // vocabulary
+  uint32_t size() const;                         // vocabulary
   bool is_end_of_generation(uint32_t id) const;  // eos, eot and the well-known end tokens
   std::vector<uint32_t> end_tokens() const;      // ascending
-  int64_t bos() const;  // -1 = none
+  int64_t bos() const;                           // -1 = none
   int64_t eos() const;
   bool adds_bos() const;
   // Id of a token by its text as the vocabulary has it ("<|im_end|>", "Ġthe"), -1 = none.

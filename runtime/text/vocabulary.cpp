@@ -13,9 +13,27 @@ namespace {
 
 // Tokens that end a generation whatever the metadata says, by text.
 constexpr std::string_view kEndTexts[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
-    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
-    "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
 };
 
 // The metadata's own names of tokens that end a generation.
@@ -69,15 +87,15 @@ void Vocabulary::read_kinds(const Metadata& metadata) {
   }
   for (uint32_t id = 0; id < size(); ++id) {
     if (types[id] < 0 || types[id] > static_cast<int64_t>(TokenKind::kByte)) {
-      fail(ErrorKind::kCorrupt, "{}: tokenizer.ggml.token_type of token {} is {}, expected 0 to 6", metadata.source(), id,
-           types[id]);
+      fail(ErrorKind::kCorrupt, "{}: tokenizer.ggml.token_type of token {} is {}, expected 0 to 6", metadata.source(),
+           id, types[id]);
     }
     kinds_[id] = static_cast<TokenKind>(types[id]);
-    const bool searched = kinds_[id] == TokenKind::kControl || kinds_[id] == TokenKind::kUserDefined ||
-                          kinds_[id] == TokenKind::kUnknown;
+    const bool searched =
+        kinds_[id] == TokenKind::kControl || kinds_[id] == TokenKind::kUserDefined || kinds_[id] == TokenKind::kUnknown;
     if (searched && texts_[id].size() > SpecialTokens::kMaxBytes) {
-      fail(ErrorKind::kCorrupt, "{}: the text of added token {} has {} bytes, expected at most {}", metadata.source(), id,
-           texts_[id].size(), SpecialTokens::kMaxBytes);
+      fail(ErrorKind::kCorrupt, "{}: the text of added token {} has {} bytes, expected at most {}", metadata.source(),
+           id, texts_[id].size(), SpecialTokens::kMaxBytes);
     }
   }
 }
@@ -104,7 +122,8 @@ void Vocabulary::find_end_tokens(const Metadata& metadata) {
   const bool kinds_known = metadata.has("tokenizer.ggml.token_type");
   const auto added_token = [&](std::string_view text) -> std::optional<uint32_t> {
     const auto id = find(text);
-    if (id && kinds_known && (kinds_[*id] == TokenKind::kNormal || kinds_[*id] == TokenKind::kUnused)) return std::nullopt;
+    if (id && kinds_known && (kinds_[*id] == TokenKind::kNormal || kinds_[*id] == TokenKind::kUnused))
+      return std::nullopt;
     return id;
   };
   for (const std::string_view text : kEndTexts) {

@@ -15,7 +15,13 @@ namespace tierpack::text {
 
 // Values of tokenizer.ggml.token_type.
 enum class TokenKind : uint8_t {
-  kUndefined = 0, kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6,
+  kUndefined = 0,
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
 };
 
 class Vocabulary {
