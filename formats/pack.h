@@ -15,6 +15,9 @@
 // that takes ceil((row_bytes + 16) / 4096) pages of its own), zeros, and in its last 16 bytes the XXH3-128 (low, high) of
 // everything before it, seeded with the page's index in the segment, so that one read of 4 KiB proves itself.
 //
+// docs/pack_format.md says the same exactly enough to write a second reader. Every number of a pack is bound: pack.json
+// ends with the SHA-256 of its own text and holds the SHA-256 of every other file.
+//
 // Version 0 is not frozen: a reader accepts exactly the version it was built for.
 #pragma once
 
@@ -23,6 +26,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/digest.h"
@@ -39,6 +43,13 @@ inline constexpr uint64_t kRecordAlignment = 4096;
 inline constexpr uint64_t kPartAlignment = 64;  // of gate, up and down inside an expert record
 inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint64_t kPageChecksumBytes = 16;
+inline constexpr uint64_t kRecordsHeaderBytes = 24;  // of records.bin
+inline constexpr uint64_t kRecordEntryBytes = 48;
+inline constexpr const char* kPackManifestName = "pack.json";
+inline constexpr const char* kPackMetadataName = "metadata.gguf";
+inline constexpr const char* kPackRecordsName = "records.bin";
+inline constexpr const char* kPackSourceName = "source.bin";
+inline constexpr const char* kPackProfileName = "profile.json";
 
 enum class Segment : uint32_t { kDense = 0, kExperts = 1, kRows = 2 };
 const char* segment_file_name(Segment segment);
@@ -59,7 +70,7 @@ struct DenseTensor {
 
 // One of the three matrices of an expert, the same place in every record of its layer.
 struct ExpertPart {
-  std::string tensor;  // the source's stack, "blk.3.ffn_gate_exps.weight"
+  std::string tensor;  // the source's stack, "blk.3.ffn_gate_exps.weight"; gate and up may share a merged stack
   DType dtype = DType::kF32;
   uint64_t in = 0;     // shape {in, out}, rows contiguous
   uint64_t out = 0;
@@ -73,6 +84,7 @@ struct ExpertLayer {
   uint32_t first_record = 0;  // expert e is record first_record + e
   uint64_t record_bytes = 0;  // of one expert, without padding: a property of the layer
   ExpertPart gate, up, down;
+  std::array<const ExpertPart*, 3> parts() const { return {&gate, &up, &down}; }
 };
 
 struct RowTable {
@@ -84,6 +96,9 @@ struct RowTable {
   uint64_t pages_per_row = 1;
   uint64_t first_page = 0;     // in the segment
   uint64_t pages = 0;
+  // What one checksum covers: a page of whole rows, or all pages of one long row.
+  uint64_t unit_rows() const { return rows_per_page > 0 ? rows_per_page : 1; }
+  uint64_t unit_bytes() const { return pages_per_row * kPageBytes; }
 };
 
 // How a source shard is put together again: pieces in order.
@@ -123,8 +138,11 @@ struct PackManifest {
 
 std::string encode_pack_json(const PackManifest& manifest, const ModelConfig& config);
 std::vector<std::byte> encode_records(const std::vector<Record>& records);
-// Both check every index, range, overlap and name; throw kCorrupt, or kUnsupported for another version.
+// Proves pack.json's own SHA-256 and checks every index, range, overlap and name, in it and in the record index; throws
+// kCorrupt, or kUnsupported for another version. The SHA-256 of the files is the caller's to prove.
 PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, const std::string& source);
+// Throws kCorrupt unless the experts and tables of the manifest have the shapes that the model's metadata promises.
+void require_manifest_fits(const PackManifest& manifest, const ModelConfig& config, const std::string& source);
 
 // An open pack. Reading is thread-safe.
 class Pack {
@@ -143,7 +161,9 @@ class Pack {
   const ExpertLayer* find_expert_layer(uint32_t layer) const;
   const RowTable* find_rows(std::string_view name) const;
 
+  // Throws kUsage when the model has no such segment.
   const File& segment(Segment segment) const;
+  const File& source_bin() const { return *source_bin_; }
   // Reads one record into `out` (at least record.bytes) and proves it; kCorrupt names record, segment and offset.
   void read_record(uint32_t record, MutableBytes out) const;
   // Reads one row of a table into `out` (row_bytes) and proves the page that held it.
@@ -155,7 +175,9 @@ class Pack {
   PackManifest manifest_;
   Metadata metadata_;
   ModelConfig config_;
-  std::vector<std::optional<File>> segments_;
+  std::array<std::optional<File>, 3> segments_;
+  std::optional<File> source_bin_;
+  std::unordered_map<std::string, uint32_t> dense_index_;
 };
 
 }  // namespace tierpack
