@@ -1,0 +1,72 @@
+#include "verify/reference.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "formats/lock.h"
+
+namespace tierpack::verify {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kReferenceBytesMax = uint64_t{64} << 20;
+
+void sort_by_path(std::vector<PromisedFile>& files) {
+  std::sort(files.begin(), files.end(), [](const PromisedFile& a, const PromisedFile& b) { return a.path < b.path; });
+}
+
+// Adds the promises of `more`; two that name the same file must agree.
+void merge(Reference& into, const Reference& more) {
+  into.origins.insert(into.origins.end(), more.origins.begin(), more.origins.end());
+  std::vector<PromisedFile> added;
+  for (const PromisedFile& file : more.files) {
+    const PromisedFile* same = into.find(file.path);
+    if (same == nullptr) {
+      added.push_back(file);
+    } else if (same->sha256 != file.sha256) {
+      fail(ErrorKind::kCorrupt, "{}: {} promises SHA-256 {}, {} promises {}; remove the one that is out of date", file.path,
+           same->origin, same->sha256.hex(), file.origin, file.sha256.hex());
+    }
+  }
+  into.files.insert(into.files.end(), added.begin(), added.end());
+  sort_by_path(into.files);
+}
+
+}  // namespace
+
+const PromisedFile* Reference::find(const std::string& path) const {
+  const auto found = std::lower_bound(files.begin(), files.end(), path,
+                                      [](const PromisedFile& item, const std::string& value) { return item.path < value; });
+  return found != files.end() && found->path == path ? &*found : nullptr;
+}
+
+Reference read_reference(const fs::path& path) {
+  const std::string text = read_text_file(path, kReferenceBytesMax);
+  const std::string name = path.string();
+  const bool json = text.find_first_not_of(" \t\r\n") != std::string::npos && text[text.find_first_not_of(" \t\r\n")] == '{';
+  Reference out;
+  out.origins.push_back(name);
+  const std::vector<LockFile> files = json ? parse_lock(text, name).files : parse_sha256sums(text, name);
+  if (files.empty()) fail(ErrorKind::kCorrupt, "{}: names no file", name);
+  for (const LockFile& file : files) {
+    out.files.push_back({file.path, json ? std::optional(file.size) : std::nullopt, file.sha256, name});
+  }
+  sort_by_path(out.files);
+  return out;
+}
+
+std::optional<Reference> find_reference(const fs::path& directory) {
+  std::optional<Reference> out;
+  for (const char* name : {kLockFileName, kSumsFileName}) {
+    const fs::path path = directory / name;
+    if (!fs::is_regular_file(path)) continue;
+    const Reference found = read_reference(path);
+    if (!out) out.emplace();
+    merge(*out, found);
+  }
+  return out;
+}
+
+}  // namespace tierpack::verify

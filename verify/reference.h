@@ -1,0 +1,35 @@
+// What the files of a directory are promised to be: from a lock, a SHA256SUMS file, or both.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/digest.h"
+
+namespace tierpack::verify {
+
+inline constexpr const char* kSumsFileName = "SHA256SUMS";
+
+struct PromisedFile {
+  std::string path;  // relative to the directory
+  std::optional<uint64_t> bytes;
+  Sha256Digest sha256;
+  std::string origin;  // the reference that promises it
+};
+
+struct Reference {
+  std::vector<std::string> origins;  // files the promises came from, as paths for messages
+  std::vector<PromisedFile> files;   // by path
+  const PromisedFile* find(const std::string& path) const;
+};
+
+// Reads tierpack.lock.json and SHA256SUMS of `directory`, whichever exist; nullopt when neither does. Throws kCorrupt
+// when they contradict each other.
+std::optional<Reference> find_reference(const std::filesystem::path& directory);
+
+// A lock or a SHA256SUMS file, told apart by its first byte.
+Reference read_reference(const std::filesystem::path& path);
+
+}  // namespace tierpack::verify
