@@ -13,6 +13,8 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "repack/repack.h"
+#include "repack/unpack.h"
 
 namespace {
 
@@ -21,6 +23,8 @@ using tierpack::Command;
 // In the order a model travels.
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
+      {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},
+      {"unpack", "Restore the checkpoint a pack was made from", tierpack::repack::setup_unpack},
   };
   return table;
 }

@@ -1,0 +1,27 @@
+// Which tensors of a GGUF are what: routed experts by layer, lookup tables, and everything else.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/gguf.h"
+#include "formats/pack.h"
+
+namespace tierpack::repack {
+
+enum class TensorClass { kDense, kExpertStack, kRows };
+
+// "blk.7.ffn_gate_exps.weight" and its like are stacks, "per_layer_token_embd.weight" is a lookup table.
+TensorClass classify(const TensorInfo& tensor);
+
+// The layers that have routed experts, ascending, their parts placed; records are not numbered yet. Throws kCorrupt when
+// a layer lacks a part or shapes do not fit together, kUnsupported for stacks of another form.
+std::vector<ExpertLayer> expert_layers(const std::vector<TensorInfo>& tensors, const std::string& source);
+
+// Block number of "blk.N.rest", -1 for any other name.
+int64_t block_of(std::string_view name);
+
+// Dense tensors in the order a model is loaded and run: embedding and other singles, blocks ascending, output.
+std::vector<TensorInfo> in_load_order(std::vector<TensorInfo> dense);
+
+}  // namespace tierpack::repack

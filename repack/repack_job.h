@@ -1,0 +1,49 @@
+// The repack command as a library call: source in, pack out.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/progress.h"
+#include "formats/pack.h"
+
+namespace tierpack::repack {
+
+inline constexpr uint64_t kMemoryDefault = uint64_t{1} << 30;
+inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
+
+struct RepackOptions {
+  std::filesystem::path source;  // GGUF file, first shard, directory with one model, or a pack
+  std::filesystem::path target;
+  std::optional<std::filesystem::path> profile;
+  bool drop_profile = false;     // natural order, even if the source is a pack with a profile
+  uint64_t memory = kMemoryDefault;
+  int jobs = 1;
+  bool force = false;            // replace another pack at the target
+  bool dry_run = false;          // plan only
+  std::string tool_version;
+  ProgressStyle progress = ProgressStyle::kSilent;
+};
+
+struct RepackReport {
+  enum class Outcome { kPlanned, kWritten, kAlreadyThere };
+  Outcome outcome = Outcome::kPlanned;
+  PackManifest manifest;
+  std::optional<Profile> profile;        // that ordered the experts
+  std::vector<std::string> proved_by;    // by shard: what promised its SHA-256, empty if nothing did
+  std::vector<std::string> unproved;     // shards that the directory's lock or SHA256SUMS does not mention
+  uint64_t source_bytes = 0;
+  uint64_t pack_bytes = 0;               // all files but pack.json
+  double seconds = 0;
+};
+
+// Reads `source` once and writes `target`; the target appears complete or not at all. An existing target is left alone
+// when it is a pack of exactly this source, profile and version (kAlreadyThere, after hashing the source), replaced with
+// `force`, and refused otherwise (kUsage). Memory for copying stays within `memory` whatever the model's size: fewer
+// threads run if it is small. The pack is the same, bit for bit, for any `jobs` and `memory`.
+RepackReport repack(const RepackOptions& options);
+
+}  // namespace tierpack::repack

@@ -1,0 +1,278 @@
+#include "repack/repack_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "formats/pack_layout.h"
+#include "repack/expert_stacks.h"
+
+namespace tierpack::repack {
+
+namespace {
+
+// Adds the extents of a plan shard by shard.
+class ExtentCutter {
+ public:
+  ExtentCutter(RepackPlan& plan, uint64_t extent_bytes_max) : plan_(plan), max_(extent_bytes_max) {
+    for (const DenseTensor& tensor : plan.manifest.dense) dense_.emplace(tensor.name, &tensor);
+    for (const ExpertLayer& layer : plan.manifest.expert_layers) {
+      for (const ExpertPart* part : layer.parts()) stacks_.emplace(part->tensor, &layer);
+    }
+  }
+
+  void cut(const ShardLayout& shard) {
+    std::vector<const TensorInfo*> tensors;
+    for (const TensorInfo& tensor : shard.tensors) tensors.push_back(&tensor);
+    std::sort(tensors.begin(), tensors.end(),
+              [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
+    SourceShard& out = plan_.manifest.sources.emplace_back();
+    out.path = shard.name;
+    out.bytes = shard.bytes;
+    extents_ = &plan_.extents.emplace_back();
+    at_ = 0;
+    auto gap = shard.gaps.begin();
+    auto tensor = tensors.begin();
+    while (at_ < shard.bytes) {
+      if (gap != shard.gaps.end() && gap->offset == at_) {
+        add_gap(*gap++, out);
+      } else {
+        TIERPACK_CHECK(tensor != tensors.end() && (*tensor)->offset == at_);
+        add_tensor(**tensor++, out);
+      }
+    }
+    TIERPACK_CHECK(gap == shard.gaps.end() && tensor == tensors.end() && at_ == shard.bytes);
+  }
+
+  uint64_t source_bin_bytes() const { return source_bin_bytes_; }
+
+ private:
+  void add(Extent extent) {
+    extent.source_offset = at_;
+    at_ += extent.source_bytes;
+    extents_->push_back(extent);
+  }
+
+  void add_copy(Extent::Kind kind, Target target, uint64_t target_offset, uint64_t bytes) {
+    while (bytes > 0) {
+      Extent extent;
+      extent.kind = kind;
+      extent.target = target;
+      extent.source_bytes = std::min(bytes, max_);
+      extent.target_offset = target_offset;
+      extent.target_bytes = kind == Extent::Kind::kZeros ? 0 : extent.source_bytes;
+      add(extent);
+      target_offset += extent.source_bytes;
+      bytes -= extent.source_bytes;
+    }
+  }
+
+  void add_gap(const Gap& gap, SourceShard& out) {
+    SourcePiece piece;
+    piece.bytes = gap.bytes;
+    if (gap.zeros) {
+      add_copy(Extent::Kind::kZeros, Target::kSource, 0, gap.bytes);
+    } else {
+      piece.from = SourcePiece::From::kSource;
+      piece.offset = source_bin_bytes_;
+      add_copy(Extent::Kind::kCopy, Target::kSource, source_bin_bytes_, gap.bytes);
+      source_bin_bytes_ += gap.bytes;
+    }
+    out.pieces.push_back(piece);
+  }
+
+  void add_tensor(const TensorInfo& tensor, SourceShard& out) {
+    SourcePiece piece;
+    piece.from = SourcePiece::From::kTensor;
+    piece.bytes = tensor.bytes;
+    piece.tensor = tensor.name;
+    out.pieces.push_back(piece);
+    if (const auto dense = dense_.find(tensor.name); dense != dense_.end()) {
+      add_copy(Extent::Kind::kCopy, Target::kDense, plan_.manifest.records[dense->second->record].offset, tensor.bytes);
+    } else if (const auto stack = stacks_.find(tensor.name); stack != stacks_.end()) {
+      add_stack(*stack->second, tensor.name);
+    } else {
+      add_rows(tensor.name);
+    }
+  }
+
+  void add_stack(const ExpertLayer& layer, const std::string& tensor) {
+    for (uint32_t expert = 0; expert < layer.experts; ++expert) {
+      const Record& record = plan_.manifest.records[layer.first_record + expert];
+      for (const ExpertPart* part : layer.parts()) {
+        if (part->tensor != tensor) continue;
+        add_copy(Extent::Kind::kCopy, Target::kExperts, record.offset + part->offset, part->bytes);
+      }
+    }
+  }
+
+  void add_rows(const std::string& name) {
+    for (uint32_t i = 0; i < plan_.manifest.rows.size(); ++i) {
+      const RowTable& table = plan_.manifest.rows[i];
+      if (table.name != name) continue;
+      const uint64_t units_max = std::max<uint64_t>(1, max_ / table.unit_bytes());
+      const uint64_t units = table.pages / table.pages_per_row;
+      const uint64_t rows = table.shape.rows();
+      for (uint64_t unit = 0; unit < units; unit += units_max) {
+        const uint64_t step = std::min(units_max, units - unit);
+        const uint64_t first_row = unit * table.unit_rows();
+        Extent extent;
+        extent.kind = Extent::Kind::kRows;
+        extent.target = Target::kRows;
+        extent.table = i;
+        extent.source_bytes = (std::min(rows, first_row + step * table.unit_rows()) - first_row) * table.row_bytes;
+        extent.target_offset = table.first_page * kPageBytes + unit * table.unit_bytes();
+        extent.target_bytes = step * table.unit_bytes();
+        add(extent);
+      }
+      return;
+    }
+    TIERPACK_CHECK(false);
+  }
+
+  RepackPlan& plan_;
+  const uint64_t max_;
+  std::unordered_map<std::string_view, const DenseTensor*> dense_;
+  std::unordered_map<std::string_view, const ExpertLayer*> stacks_;
+  std::vector<Extent>* extents_ = nullptr;
+  uint64_t at_ = 0;
+  uint64_t source_bin_bytes_ = 0;
+};
+
+Metadata without_split_keys(const Metadata& metadata) {
+  Metadata out(metadata.source());
+  for (const auto& [key, value] : metadata.entries()) {
+    if (!key.starts_with("split.")) out.add(key, value);
+  }
+  return out;
+}
+
+// Numbers and places the records of dense tensors and experts, and the pages of tables.
+void place(const PlanInputs& inputs, PackManifest& manifest) {
+  std::vector<TensorInfo> all;
+  for (const ShardLayout& shard : inputs.shards) all.insert(all.end(), shard.tensors.begin(), shard.tensors.end());
+  std::vector<TensorInfo> dense;
+  uint64_t page = 0;
+  for (const TensorInfo& tensor : all) {
+    switch (classify(tensor)) {
+      case TensorClass::kDense: dense.push_back(tensor); break;
+      case TensorClass::kExpertStack: break;
+      case TensorClass::kRows:
+        manifest.rows.push_back(*place_rows(tensor.name, tensor.dtype, tensor.shape, page));
+        page += manifest.rows.back().pages;
+        break;
+    }
+  }
+  uint64_t at = 0;
+  for (const TensorInfo& tensor : in_load_order(std::move(dense))) {
+    manifest.dense.push_back({tensor.name, tensor.dtype, tensor.shape, static_cast<uint32_t>(manifest.records.size())});
+    manifest.records.push_back({at, tensor.bytes, Segment::kDense, {}});
+    at = align_up(at + tensor.bytes, kRecordAlignment);
+  }
+  manifest.expert_layers = expert_layers(all, inputs.source_name);
+  for (ExpertLayer& layer : manifest.expert_layers) {
+    layer.first_record = static_cast<uint32_t>(manifest.records.size());
+    manifest.records.insert(manifest.records.end(), layer.experts, {0, layer.record_bytes, Segment::kExperts, {}});
+  }
+  at = 0;
+  for (const auto& [layer, expert] : expert_order(manifest.expert_layers, inputs.profile)) {
+    Record& record = manifest.records[manifest.expert_layers[layer].first_record + expert];
+    record.offset = at;
+    at = align_up(at + record.bytes, kRecordAlignment);
+  }
+}
+
+uint64_t segment_bytes(const PackManifest& manifest, Segment segment) {
+  uint64_t end = 0;
+  for (const Record& record : manifest.records) {
+    if (record.segment == segment) end = std::max(end, align_up(record.offset + record.bytes, kRecordAlignment));
+  }
+  return end;
+}
+
+void list_files(RepackPlan& plan, uint64_t source_bin_bytes) {
+  PackManifest& manifest = plan.manifest;
+  const auto add = [&](const char* name, uint64_t bytes) { manifest.files.push_back({name, bytes, {}}); };
+  add(kPackMetadataName, plan.metadata_gguf.size());
+  add(kPackRecordsName, kRecordsHeaderBytes + manifest.records.size() * kRecordEntryBytes);
+  add(segment_file_name(Segment::kDense), segment_bytes(manifest, Segment::kDense));
+  add(segment_file_name(Segment::kExperts), segment_bytes(manifest, Segment::kExperts));
+  uint64_t pages = 0;
+  for (const RowTable& table : manifest.rows) pages += table.pages;
+  if (pages > 0) add(segment_file_name(Segment::kRows), pages * kPageBytes);
+  add(kPackSourceName, source_bin_bytes);
+  if (manifest.profile_id) add(kPackProfileName, plan.profile_json.size());
+}
+
+}  // namespace
+
+const char* target_file_name(Target target) {
+  switch (target) {
+    case Target::kDense: return segment_file_name(Segment::kDense);
+    case Target::kExperts: return segment_file_name(Segment::kExperts);
+    case Target::kRows: return segment_file_name(Segment::kRows);
+    case Target::kSource: return kPackSourceName;
+  }
+  TIERPACK_CHECK(false);
+  return "";
+}
+
+uint64_t RepackPlan::source_bytes() const {
+  uint64_t sum = 0;
+  for (const SourceShard& shard : manifest.sources) sum += shard.bytes;
+  return sum;
+}
+
+uint64_t RepackPlan::target_bytes(Target target) const {
+  for (const PackFile& file : manifest.files) {
+    if (file.name == target_file_name(target)) return file.bytes;
+  }
+  return 0;
+}
+
+uint64_t RepackPlan::pack_bytes() const {
+  uint64_t sum = 0;
+  for (const PackFile& file : manifest.files) sum += file.bytes;
+  return sum;
+}
+
+std::vector<std::pair<uint32_t, uint32_t>> expert_order(const std::vector<ExpertLayer>& layers,
+                                                        const std::optional<Profile>& profile) {
+  std::vector<std::pair<uint32_t, uint32_t>> order;
+  for (uint32_t layer = 0; layer < layers.size(); ++layer) {
+    for (uint32_t expert = 0; expert < layers[layer].experts; ++expert) order.emplace_back(layer, expert);
+  }
+  if (!profile) return order;
+  const auto count = [&](const std::pair<uint32_t, uint32_t>& item) -> uint64_t {
+    const uint32_t block = layers[item.first].layer;
+    return block < profile->layers && item.second < profile->experts ? profile->count(block, item.second) : 0;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return count(a) > count(b); });
+  return order;
+}
+
+RepackPlan plan_repack(const PlanInputs& inputs) {
+  TIERPACK_CHECK(inputs.extent_bytes_max >= kExtentBytesMin && !inputs.shards.empty());
+  RepackPlan plan;
+  PackManifest& manifest = plan.manifest;
+  const Metadata metadata = without_split_keys(inputs.metadata);
+  plan.config = read_model_config(metadata);
+  plan.metadata_gguf = encode_gguf_header(metadata, {});
+  manifest.tool_version = inputs.tool_version;
+  manifest.routing_id = inputs.routing_id;
+  if (inputs.profile) {
+    require_profile_matches(*inputs.profile, inputs.routing_id, plan.config.layers, plan.config.experts,
+                            inputs.profile_name);
+    manifest.profile_id = inputs.profile->id();
+    plan.profile_json = encode_profile(*inputs.profile);
+  }
+  place(inputs, manifest);
+  require_manifest_fits(manifest, plan.config, inputs.source_name);
+  ExtentCutter cutter(plan, inputs.extent_bytes_max);
+  for (const ShardLayout& shard : inputs.shards) cutter.cut(shard);
+  list_files(plan, cutter.source_bin_bytes());
+  return plan;
+}
+
+}  // namespace tierpack::repack
