@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "repack/repack.h"
 #include "repack/unpack.h"
+#include "runtime/eval.h"
 
 namespace {
 
@@ -25,6 +26,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},
       {"unpack", "Restore the checkpoint a pack was made from", tierpack::repack::setup_unpack},
+      {"eval", "Measure a model's logits on token ids or a text", tierpack::setup_eval},
   };
   return table;
 }

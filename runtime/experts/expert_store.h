@@ -3,6 +3,7 @@
 //
 // One thread (the one that runs the forward pass) calls acquire and drives a Lease; kernels on other threads may read
 // the memory it names. Records are proved against their checksum before they are handed out for the first time.
+// tests/runtime/experts/expert_store_conformance.h holds what every implementation must do.
 #pragma once
 
 #include <cstdint>
@@ -29,28 +30,40 @@ class ExpertStore {
   // Destruction releases every record.
   class Lease {
    public:
+    // A store's side of a lease. It belongs to the store, which may use it again once released: a lease costs no
+    // allocation.
     class Impl {
      public:
-      virtual ~Impl() = default;
       virtual int next_ready() = 0;
+      virtual int poll_ready() = 0;
       virtual Bytes record(int index) const = 0;
+      virtual void release() = 0;
+
+     protected:
+      ~Impl() = default;
     };
-    explicit Lease(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+    explicit Lease(Impl& impl) : impl_(&impl) {}
     int next_ready() { return impl_->next_ready(); }
+    // The same without blocking: -1 also when none is readable at this moment.
+    int poll_ready() { return impl_->poll_ready(); }
     // The bytes of the expert's record (layout: formats/pack.h, ExpertLayer), at least 64-byte aligned. Valid after
-    // next_ready() returned this index.
+    // this index was returned.
     Bytes record(int index) const { return impl_->record(index); }
 
    private:
-    std::unique_ptr<Impl> impl_;
+    struct Release {
+      void operator()(Impl* impl) const { impl->release(); }
+    };
+    std::unique_ptr<Impl, Release> impl_;
   };
 
   virtual ~ExpertStore() = default;
 
-  // `experts`: distinct ids of block `layer`, in any order.
+  // `experts`: distinct ids of block `layer`, in any order. Leases must be gone before the store is.
   virtual Lease acquire(uint32_t layer, std::span<const uint32_t> experts) = 0;
   // A hint that these experts will probably be asked for soon; never blocks.
   virtual void prefetch(uint32_t layer, std::span<const uint32_t> experts) { (void)layer, (void)experts; }
+  // From any thread.
   virtual ExpertCounters counters() const = 0;
 };
 

@@ -1,0 +1,209 @@
+#include "runtime/model/moe.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "runtime/engine.h"
+
+namespace tierpack::model {
+
+namespace {
+
+// One expert and the rows of activations it is applied to.
+struct ExpertJob {
+  MatrixView gate, up, down;
+  kernels::ActivationView input;  // (tokens, D)
+  float* gate_out = nullptr;      // (tokens, F)
+  float* up_out = nullptr;        // (tokens, F)
+  Activations hidden;             // (tokens, F), its row 0 the job's first
+  float* out = nullptr;           // (tokens, D)
+};
+
+// Experts computed together: enough to keep a team busy, few enough to live on the stack.
+constexpr size_t kJobs = 16;
+
+Activations from_row(const Activations& a, size_t row) {
+  const kernels::ActivationView v = a.view(row, 0);
+  return {a.n, const_cast<float*>(v.x), const_cast<int8_t*>(v.q), const_cast<float*>(v.scale),
+          const_cast<int32_t*>(v.sum)};
+}
+
+// down (silu(gate x) * up x) of every job, in two loops over blocks of rows of all jobs.
+void run_experts(const Pass& pass, std::span<const ExpertJob> jobs) {
+  const Compute& c = pass.compute;
+  std::array<Product, kJobs> first{};
+  std::array<Product, kJobs> second{};
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const ExpertJob& job = jobs[i];
+    first[i] = {&job.gate, job.input, job.gate_out, job.gate.rows};
+    second[i] = {&job.down, job.hidden.view(0, job.input.tokens), job.out, job.down.rows};
+  }
+  // The piece that has a block of gate rows computes the same rows of up, then their hidden values.
+  run_products(c, std::span(first).first(jobs.size()), [&](size_t i, uint32_t begin, uint32_t end) {
+    const ExpertJob& job = jobs[i];
+    const size_t ff = job.gate.rows;
+    c.k.matmul(job.up, begin, end, job.input, job.up_out, ff);
+    for (size_t t = 0; t < job.input.tokens; ++t) {
+      const size_t at = t * ff + begin;
+      c.k.silu_mul(job.gate_out + at, job.up_out + at, end - begin, job.hidden.x + at);
+      if (reads_quantised(job.down)) job.hidden.quantize(c, at, at + (end - begin));
+    }
+  });
+  run_products(c, std::span(second).first(jobs.size()));
+}
+
+// Router of every token: ids and weights, largest first.
+void route(const Pass& pass, const MoeWeights& w, uint32_t block) {
+  const ModelConfig& c = pass.config;
+  const kernels::KernelTable& k = pass.compute.k;
+  MoeScratch& s = pass.ws.moe;
+  const uint32_t tokens = pass.chunk.tokens;
+  const kernels::ActivationView x = pass.ws.x.view(0, tokens);
+  const Product products[] = {{&w.router, x, s.router, c.experts}, {&w.shared_gate_input, x, s.shared_weight, 1}};
+  run_products(pass.compute, std::span(products, w.has_shared ? 2 : 1));
+  for_ranges(pass.compute, tokens, c.experts * kElementCost * 2, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) {
+      float* const p = s.router + t * c.experts;
+      uint32_t* const ids = s.ids + t * c.experts_used;
+      float* const weights = s.weights + t * c.experts_used;
+      k.softmax(p, c.experts, p);
+      kernels::top_k(p, c.experts, c.experts_used, ids);
+      float sum = 0;
+      for (uint32_t i = 0; i < c.experts_used; ++i) sum += p[ids[i]];
+      for (uint32_t i = 0; i < c.experts_used; ++i) weights[i] = p[ids[i]] / sum;
+    }
+  });
+  if (pass.chunk.observer == nullptr) return;
+  for (uint32_t t = 0; t < tokens; ++t) {
+    pass.chunk.observer->on_route(block, pass.chunk.position(t), std::span(s.ids + size_t{t} * c.experts_used, c.experts_used),
+                                  std::span(s.weights + size_t{t} * c.experts_used, c.experts_used));
+  }
+}
+
+// Rows for every (token, expert) pair, grouped by expert, tokens ascending. Returns the number of distinct experts.
+uint32_t group_by_expert(const ModelConfig& c, uint32_t tokens, MoeScratch& s) {
+  const size_t pairs = size_t{tokens} * c.experts_used;
+  std::fill_n(s.first_row, c.experts + size_t{1}, 0u);
+  for (size_t i = 0; i < pairs; ++i) ++s.first_row[s.ids[i] + 1];
+  uint32_t distinct = 0;
+  for (uint32_t e = 0; e < c.experts; ++e) {
+    if (s.first_row[e + 1] > 0) s.requested[distinct++] = e;
+    s.first_row[e + 1] += s.first_row[e];
+  }
+  // first_row serves as the write position of its expert, which leaves it at the end of the group: the start of the next.
+  for (size_t i = 0; i < pairs; ++i) {
+    s.row[i] = s.first_row[s.ids[i]]++;
+    s.pair_token[s.row[i]] = static_cast<uint32_t>(i / c.experts_used);
+  }
+  std::copy_backward(s.first_row, s.first_row + c.experts, s.first_row + c.experts + 1);
+  s.first_row[0] = 0;
+  return distinct;
+}
+
+// Copies the forms of x that the experts read into their rows.
+void gather(const Pass& pass, const MoeWeights& w) {
+  const MoeScratch& s = pass.ws.moe;
+  const Activations& x = pass.ws.x;
+  const bool quantised = traits(w.experts->gate.dtype).quantised || traits(w.experts->up.dtype).quantised;
+  const bool plain = !traits(w.experts->gate.dtype).quantised || !traits(w.experts->up.dtype).quantised;
+  const size_t pairs = size_t{pass.chunk.tokens} * pass.config.experts_used;
+  for_ranges(pass.compute, pairs, x.n * kElementCost / 4, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) {
+      const size_t token = s.pair_token[row];
+      if (plain) std::copy_n(x.row(token), x.n, s.input.row(row));
+      if (!quantised) continue;
+      const size_t blocks = x.n / 32;
+      std::copy_n(x.q + token * x.n, x.n, s.input.q + row * x.n);
+      std::copy_n(x.scale + token * blocks, blocks, s.input.scale + row * blocks);
+      std::copy_n(x.sum + token * blocks, blocks, s.input.sum + row * blocks);
+    }
+  });
+}
+
+ExpertJob routed_job(const Pass& pass, const MoeWeights& w, uint32_t expert, Bytes record) {
+  const MoeScratch& s = pass.ws.moe;
+  const auto part = [&](const ExpertPart& p) {
+    return MatrixView{p.dtype, record.data() + p.offset, static_cast<uint32_t>(p.out), static_cast<uint32_t>(p.in)};
+  };
+  const size_t row = s.first_row[expert];
+  const uint32_t count = s.first_row[expert + 1] - s.first_row[expert];
+  const size_t ff = pass.config.expert_ff;
+  ExpertJob job;
+  job.gate = part(w.experts->gate);
+  job.up = part(w.experts->up);
+  job.down = part(w.experts->down);
+  // One token: its experts all read the same vector.
+  job.input = pass.chunk.tokens == 1 ? pass.ws.x.view(0, 1) : s.input.view(row, count);
+  job.gate_out = s.gate + row * ff;
+  job.up_out = s.up + row * ff;
+  job.hidden = from_row(s.hidden, row);
+  job.out = s.out + row * pass.config.hidden;
+  return job;
+}
+
+ExpertJob shared_job(const Pass& pass, const MoeWeights& w) {
+  const MoeScratch& s = pass.ws.moe;
+  return {w.shared_gate, w.shared_up,   w.shared_down,   pass.ws.x.view(0, pass.chunk.tokens),
+          s.shared_gate, s.shared_up,   s.shared_hidden, s.shared_out};
+}
+
+// The weighted sum of every token, in the order of selection, then the shared expert.
+void sum_experts(const Pass& pass, const MoeWeights& w) {
+  const kernels::KernelTable& k = pass.compute.k;
+  const MoeScratch& s = pass.ws.moe;
+  const uint32_t dim = pass.config.hidden;
+  const uint32_t used = pass.config.experts_used;
+  if (w.has_shared) k.sigmoid(s.shared_weight, pass.chunk.tokens, s.shared_weight);
+  for_ranges(pass.compute, pass.chunk.tokens, uint64_t{dim} * used * kElementCost / 4, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) {
+      float* const y = pass.ws.y + t * dim;
+      const uint32_t* const row = s.row + t * used;
+      const float* const weights = s.weights + t * used;
+      k.scale(s.out + size_t{row[0]} * dim, weights[0], dim, y);
+      for (uint32_t i = 1; i < used; ++i) k.add_scaled(s.out + size_t{row[i]} * dim, weights[i], dim, y);
+      if (w.has_shared) k.add_scaled(s.shared_out + t * dim, s.shared_weight[t], dim, y);
+    }
+  });
+}
+
+}  // namespace
+
+void mixture_of_experts(const Pass& pass, const MoeWeights& w, ExpertStore& store, uint32_t block) {
+  MoeScratch& s = pass.ws.moe;
+  const uint32_t tokens = pass.chunk.tokens;
+  const MatrixView gate{w.experts->gate.dtype};
+  const MatrixView up{w.experts->up.dtype};
+  if (w.has_shared) {
+    quantize_for(pass.compute, pass.ws.x, tokens, w.router, gate, up, w.shared_gate_input, w.shared_gate, w.shared_up);
+  } else {
+    quantize_for(pass.compute, pass.ws.x, tokens, w.router, gate, up);
+  }
+  route(pass, w, block);
+  const uint32_t distinct = group_by_expert(pass.config, tokens, s);
+  ExpertStore::Lease lease = store.acquire(block, std::span<const uint32_t>(s.requested, distinct));
+  if (tokens > 1) gather(pass, w);
+
+  // The shared expert needs no waiting: it leads the first batch. A batch is what is ready when it begins.
+  std::array<ExpertJob, kJobs> jobs;
+  size_t count = 0;
+  if (w.has_shared) jobs[count++] = shared_job(pass, w);
+  for (uint32_t done = 0; done < distinct || count > 0;) {
+    while (count < kJobs && done < distinct) {
+      const int index = count == 0 ? lease.next_ready() : lease.poll_ready();
+      if (index < 0) {
+        TIERPACK_CHECK(count > 0);  // a store hands out every record it was asked for
+        break;
+      }
+      const Bytes record = lease.record(index);
+      TIERPACK_CHECK(record.size() >= w.experts->record_bytes);
+      jobs[count++] = routed_job(pass, w, s.requested[index], record);
+      ++done;
+    }
+    run_experts(pass, std::span(jobs).first(count));
+    count = 0;
+  }
+  sum_experts(pass, w);
+}
+
+}  // namespace tierpack::model

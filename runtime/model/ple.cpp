@@ -1,0 +1,100 @@
+#include "runtime/model/ple.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace tierpack::model {
+
+namespace {
+
+// e of every token: one row of the table per head, end to end.
+void read_embeddings(const Pass& pass, const Pack& pack, const PleWeights& w) {
+  const ModelConfig::Ple& c = pass.config.ple;
+  const Activations& e = pass.ws.ple.embedding;
+  // Reading and proving a page takes about as long as half a million multiply-adds.
+  for_ranges(pass.compute, pass.chunk.tokens, c.heads() * uint64_t{500'000}, [&](size_t begin, size_t end) {
+    std::array<uint64_t, kMaxNgramHeads> rows{};
+    std::array<std::byte, kMaxNgramRowBytes> row{};
+    for (size_t t = begin; t < end; ++t) {
+      ngram_rows(c, pass.chunk.timeline.first(pass.chunk.position(t) + size_t{1}), std::span(rows).first(c.heads()));
+      for (uint32_t h = 0; h < c.heads(); ++h) {
+        pack.read_row(*w.table, rows[h], std::span(row).first(w.table->row_bytes));
+        pass.compute.k.decode_row(w.table->dtype, row.data(), c.head_dim, e.row(t) + size_t{h} * c.head_dim);
+      }
+    }
+  });
+}
+
+// Gated value of every stream of one token, and its normalised copy, the convolution's input.
+void gate_token(const Pass& pass, const PleWeights& w, size_t t, float* conv_input) {
+  const kernels::KernelTable& k = pass.compute.k;
+  const float eps = pass.config.norm_eps;
+  const uint32_t dim = pass.config.hidden;
+  const uint32_t streams = pass.config.hc.streams;
+  const size_t wide = size_t{streams} * dim;
+  const PleScratch& s = pass.ws.ple;
+  const auto root_dim = static_cast<float>(std::sqrt(static_cast<double>(dim)));
+  for (uint32_t stream = 0; stream < streams; ++stream) {
+    const size_t at = t * wide + size_t{stream} * dim;
+    const size_t gamma = size_t{stream} * dim;
+    k.rms_norm(s.key + at, w.norm_key + gamma, eps, dim, s.key + at);
+    k.rms_norm(pass.ws.streams + at, w.norm_query + gamma, eps, dim, s.query + at);
+    const float score = k.dot(s.key + at, s.query + at, dim) / root_dim;
+    const float size = std::sqrt(std::max(std::fabs(score), 1e-6f));
+    float gate = score > 0 ? size : score < 0 ? -size : 0.0f;
+    k.sigmoid(&gate, 1, &gate);
+    k.scale(s.value + t * dim, gate, dim, s.gated + at);
+    k.rms_norm(s.gated + at, w.norm_conv + gamma, eps, dim, conv_input + gamma);
+  }
+}
+
+}  // namespace
+
+void ngram_rows(const ModelConfig::Ple& c, std::span<const uint32_t> timeline, std::span<uint64_t> rows) {
+  uint64_t hash = timeline.back() * c.multipliers[0];
+  bool cut = false;
+  size_t head = 0;
+  for (uint32_t n = 2; n <= c.ngram; ++n) {
+    const size_t back = n - 1;
+    cut = cut || timeline.size() <= back || timeline[timeline.size() - 1 - back] == c.eos;
+    const uint64_t token = cut ? c.eos : timeline[timeline.size() - 1 - back];
+    hash ^= token * c.multipliers[back];
+    for (uint32_t i = 0; i < c.heads_per_ngram; ++i, ++head) rows[head] = hash % c.sizes[head] + c.offsets[head];
+  }
+}
+
+void add_ngram_embedding(const Pass& pass, const Pack& pack, const PleWeights& w, const PleState& state) {
+  const kernels::KernelTable& k = pass.compute.k;
+  const ModelConfig::Ple& c = pass.config.ple;
+  const uint32_t tokens = pass.chunk.tokens;
+  const uint32_t wide = pass.config.hc.streams * pass.config.hidden;
+  PleScratch& s = pass.ws.ple;
+
+  read_embeddings(pass, pack, w);
+  quantize_for(pass.compute, s.embedding, tokens, w.key, w.value);
+  const kernels::ActivationView e = s.embedding.view(0, tokens);
+  const Product products[] = {{&w.key, e, s.key, wide}, {&w.value, e, s.value, pass.config.hidden}};
+  run_products(pass.compute, products);
+
+  const size_t history = size_t{c.conv - 1} * c.ngram;
+  std::copy_n(state.conv, history * wide, s.conv_input);
+  for_ranges(pass.compute, tokens, wide * kElementCost, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) gate_token(pass, w, t, s.conv_input + (history + t) * wide);
+  });
+  std::copy_n(s.conv_input + size_t{tokens} * wide, history * wide, state.conv);
+
+  for_ranges(pass.compute, tokens, wide * kElementCost, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) {
+      const float* taps[kMaxConvTaps];
+      for (uint32_t i = 0; i < c.conv; ++i) taps[i] = s.conv_input + (t + size_t{i} * c.ngram) * wide;
+      float* const conv = s.conv + t * wide;
+      k.conv(taps, w.conv, c.conv, wide, conv);
+      k.silu(conv, wide, conv);
+      k.add(conv, s.gated + t * wide, wide, conv);
+      k.add(pass.ws.streams + t * wide, conv, wide, pass.ws.streams + t * wide);
+    }
+  });
+}
+
+}  // namespace tierpack::model
