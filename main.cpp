@@ -16,6 +16,8 @@
 #include "repack/repack.h"
 #include "repack/unpack.h"
 #include "runtime/eval.h"
+#include "verify/inspect.h"
+#include "verify/verify.h"
 
 namespace {
 
@@ -24,6 +26,8 @@ using tierpack::Command;
 // In the order a model travels.
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
+      {"verify", "Check a source or a pack against what it must be", tierpack::verify::setup_verify},
+      {"inspect", "Describe a model from its headers", tierpack::verify::setup_inspect},
       {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},
       {"unpack", "Restore the checkpoint a pack was made from", tierpack::repack::setup_unpack},
       {"eval", "Measure a model's logits on token ids or a text", tierpack::setup_eval},

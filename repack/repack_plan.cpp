@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "formats/pack_layout.h"
-#include "repack/expert_stacks.h"
+#include "formats/expert_stacks.h"
 
 namespace tierpack::repack {
 

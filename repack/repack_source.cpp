@@ -46,13 +46,20 @@ ShardLayout layout_of(const ByteSource& source, const std::string& name, const G
   return out;
 }
 
-void take_promises(RepackSource& source, const fs::path& directory) {
-  const std::optional<verify::Reference> reference = verify::find_reference(directory);
-  if (!reference) return;
-  for (RepackShard& shard : source.shards) {
-    const verify::PromisedFile* promised = reference->find(shard.name);
+// A lock lies in the directory it was fetched into, the shards there or in folders below it.
+constexpr int kFoldersBelowLock = 3;
+
+void take_promises(RepackSource& source) {
+  const fs::path directory = fs::absolute(source.gguf.paths.front()).lexically_normal().parent_path();
+  const std::optional<verify::PlacedReference> found = verify::find_reference_above(directory, kFoldersBelowLock);
+  if (!found) return;
+  for (size_t i = 0; i < source.shards.size(); ++i) {
+    RepackShard& shard = source.shards[i];
+    const fs::path path = fs::absolute(source.gguf.paths[i]).lexically_normal();
+    const verify::PromisedFile* promised = found->reference.find(path.lexically_relative(found->directory).generic_string());
     if (promised == nullptr) {
-      source.unproved.push_back(shard.name);
+      // A reference further up may be about other things altogether.
+      if (found->directory == directory) source.unproved.push_back(shard.name);
       continue;
     }
     if (promised->bytes && *promised->bytes != shard.bytes->size()) {
@@ -86,8 +93,7 @@ void open_shards(const fs::path& path, RepackSource& source) {
     source.shards.push_back({name, &source.gguf.files[i], std::nullopt, {}});
     source.layouts.push_back(layout_of(source.gguf.files[i], name, source.gguf.headers[i]));
   }
-  const fs::path directory = source.gguf.paths.front().parent_path();
-  take_promises(source, directory.empty() ? fs::path(".") : directory);
+  take_promises(source);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct RepackSource {
 };
 
 // Opens a GGUF file, first shard, directory or pack; reads headers and what lies between tensors, nothing else. Sizes
-// are compared with a tierpack.lock.json or SHA256SUMS in the same directory, whose hashes become the shards' promises.
+// are compared with the nearest tierpack.lock.json or SHA256SUMS, whose hashes become the shards' promises.
 std::unique_ptr<RepackSource> open_repack_source(const std::filesystem::path& path);
 
 // SHA-256 over the f32 values of the trunk's routers (blk.N.ffn_gate_inp.weight, N ascending): the same for every

@@ -69,4 +69,14 @@ std::optional<Reference> find_reference(const fs::path& directory) {
   return out;
 }
 
+std::optional<PlacedReference> find_reference_above(const fs::path& directory, int levels) {
+  fs::path at = fs::absolute(directory).lexically_normal();
+  for (int level = 0; level <= levels; ++level) {
+    if (std::optional<Reference> found = find_reference(at)) return PlacedReference{std::move(*found), at};
+    if (!at.has_relative_path()) break;
+    at = at.parent_path();
+  }
+  return std::nullopt;
+}
+
 }  // namespace tierpack::verify

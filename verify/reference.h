@@ -29,6 +29,14 @@ struct Reference {
 // when they contradict each other.
 std::optional<Reference> find_reference(const std::filesystem::path& directory);
 
+// The reference of the nearest directory that has one, from `directory` up through `levels` parents, and that directory:
+// a hub's folders of quantisations lie below the lock that speaks of them.
+struct PlacedReference {
+  Reference reference;
+  std::filesystem::path directory;
+};
+std::optional<PlacedReference> find_reference_above(const std::filesystem::path& directory, int levels);
+
 // A lock or a SHA256SUMS file, told apart by its first byte.
 Reference read_reference(const std::filesystem::path& path);
 

@@ -1,4 +1,4 @@
-#include "repack/expert_stacks.h"
+#include "formats/expert_stacks.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "formats/pack_layout.h"
 
-namespace tierpack::repack {
+namespace tierpack {
 
 namespace {
 
@@ -127,4 +127,4 @@ std::vector<TensorInfo> in_load_order(std::vector<TensorInfo> dense) {
   return dense;
 }
 
-}  // namespace tierpack::repack
+}  // namespace tierpack

@@ -7,7 +7,7 @@
 #include "formats/gguf.h"
 #include "formats/pack.h"
 
-namespace tierpack::repack {
+namespace tierpack {
 
 enum class TensorClass { kDense, kExpertStack, kRows };
 
@@ -24,4 +24,4 @@ int64_t block_of(std::string_view name);
 // Dense tensors in the order a model is loaded and run: embedding and other singles, blocks ascending, output.
 std::vector<TensorInfo> in_load_order(std::vector<TensorInfo> dense);
 
-}  // namespace tierpack::repack
+}  // namespace tierpack
