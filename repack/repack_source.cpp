@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "formats/dequant.h"
-#include "verify/reference.h"
+#include "verify/promises.h"
 
 namespace tierpack::repack {
 

@@ -10,7 +10,7 @@
 #include "formats/gguf.h"
 #include "formats/lock.h"
 #include "formats/pack.h"
-#include "verify/reference.h"
+#include "verify/promises.h"
 #include "verify/verify_path.h"
 
 namespace tierpack::verify {

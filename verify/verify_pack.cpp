@@ -12,7 +12,7 @@
 #include "formats/pack_layout.h"
 #include "formats/packed_shard.h"
 #include "verify/range_checksums.h"
-#include "verify/reference.h"
+#include "verify/promises.h"
 #include "verify/verify_path.h"
 
 namespace tierpack::verify {

@@ -1,4 +1,4 @@
-#include "verify/reference.h"
+#include "verify/promises.h"
 
 #include <algorithm>
 
