@@ -118,7 +118,10 @@ void refuse_variants(const KeyReader& in) {
   if (scaling == "none" && !in.has("rope.scaling.type") && factor != 1) {
     in.unsupported(fmt::format("rope is scaled by {}", factor));
   }
-  if (in.has("expert_gating_func") && in.count("expert_gating_func", 0, 255) != 1) {
+  if (in.metadata().f64_or(in.key("rope.scaling.attn_factor"), 1) != 1) {
+    in.unsupported(fmt::format("{} is not 1", in.key("rope.scaling.attn_factor")));
+  }
+  if (in.count_or("expert_gating_func", 1, 0, 255) > 1) {  // 0 and 1: softmax
     in.unsupported(fmt::format("{} is not softmax", in.key("expert_gating_func")));
   }
   if (!in.metadata().boolean_or(in.key("expert_weights_norm"), true)) {

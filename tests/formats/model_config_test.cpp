@@ -251,6 +251,7 @@ TEST(ModelConfig, ImpossibleTrunksAreRefused) {
       {"yarn", [=](Keys& k) { k.set(a + "rope.scaling.type", "yarn").set(a + "rope.scaling.factor", 4.0); },
        ErrorKind::kUnsupported},
       {"linear", [=](Keys& k) { k.set(a + "rope.scaling.factor", 4.0); }, ErrorKind::kUnsupported},
+      {"scaled attention", [=](Keys& k) { k.set(a + "rope.scaling.attn_factor", 1.1); }, ErrorKind::kUnsupported},
       {"sigmoid router", [=](Keys& k) { k.set(a + "expert_gating_func", n(2)); }, ErrorKind::kUnsupported},
       {"unnormalised router", [=](Keys& k) { k.set(a + "expert_weights_norm", false); }, ErrorKind::kUnsupported},
       {"scaled router", [=](Keys& k) { k.set(a + "expert_weights_scale", 2.5); }, ErrorKind::kUnsupported},

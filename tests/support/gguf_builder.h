@@ -203,7 +203,8 @@ class GgufBuilder {
   template <typename T>
   GgufBuilder& array(std::string_view key, int32_t type, const std::vector<T>& values) {
     begin_array(key, type, values.size());
-    for (const T& value : values) put(keys_, value);
+    const auto* first = reinterpret_cast<const std::byte*>(values.data());
+    keys_.insert(keys_.end(), first, first + values.size() * sizeof(T));
     return *this;
   }
 
