@@ -258,7 +258,7 @@ RepackPlan plan_repack(const PlanInputs& inputs) {
   PackManifest& manifest = plan.manifest;
   const Metadata metadata = without_split_keys(inputs.metadata);
   plan.config = read_model_config(metadata);
-  plan.metadata_gguf = encode_gguf_header(metadata, {});
+  plan.metadata_gguf = encode_gguf_header(metadata, {}, metadata.u64_or("general.alignment", 32));
   manifest.tool_version = inputs.tool_version;
   manifest.routing_id = inputs.routing_id;
   if (inputs.profile) {

@@ -14,6 +14,7 @@ const char* finding_kind_name(Finding::Kind kind) {
     case Finding::Kind::kRecord: return "record";
     case Finding::Kind::kPage: return "page";
     case Finding::Kind::kPadding: return "padding";
+    case Finding::Kind::kNotFinite: return "not finite";
     case Finding::Kind::kShard: return "shard";
     case Finding::Kind::kUnreadable: return "unreadable";
     case Finding::Kind::kUnlisted: return "unlisted";

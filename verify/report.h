@@ -16,6 +16,7 @@ struct Finding {
     kRecord,      // a record of a pack does not match its checksum
     kPage,        // a page of a pack's rows does not match its checksum
     kPadding,     // bytes that must be zero are not
+    kNotFinite,   // weights that are NaN or infinite
     kShard,       // a pack does not give back a source shard
     kUnreadable,  // the operating system cannot read it
     kUnlisted,    // a file that nothing promises anything about

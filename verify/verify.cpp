@@ -70,7 +70,7 @@ CommandRun setup_verify(CLI::App& app) {
   app.add_option("--against", options->against,
                  "Lock or SHA256SUMS to hold the files against (default: those in the directory); for a pack, what its "
                  "source shards must be");
-  app.add_flag("--deep", options->job.deep, "Packs: also recompute the SHA-256 of every source shard");
+  app.add_flag("--deep", options->job.deep, "Packs: also recompute the SHA-256 of every source shard; safetensors: look for NaN");
   app.add_option("--jobs", options->job.jobs, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_flag("--json", options->json, "Print the report as one JSON object");
   app.footer(

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/threads.h"
-#include "formats/gguf.h"
 #include "formats/lock.h"
 #include "formats/pack.h"
 #include "verify/promises.h"
+#include "verify/structure.h"
 #include "verify/verify_path.h"
 
 namespace tierpack::verify {
@@ -26,8 +26,6 @@ struct Candidate {
   uint64_t bytes = 0;
   const PromisedFile* promise = nullptr;
 };
-
-bool is_container(const std::string& name) { return name.ends_with(".gguf") || name.ends_with(".safetensors"); }
 
 bool is_bookkeeping(const std::string& name) {
   const std::string base = fs::path(name).filename().string();
@@ -165,27 +163,12 @@ class FileVerification {
   }
 
   void check_structure() {
-    std::set<fs::path> first_shards;
-    for (const Candidate& file : files_) {
-      if (file.path.extension() != ".gguf") continue;
-      try {
-        const File source = File::open(file.path, File::Mode::kRead);
-        const GgufHeader header = read_gguf_header(source);
-        const uint64_t count = header.metadata.u64_or("split.count", 1);
-        if (count > 1 && header.metadata.u64_or("split.no", 0) == 0) first_shards.insert(file.path);
-      } catch (const Error& e) {
-        report_.add(e.kind() == ErrorKind::kIo ? Finding::Kind::kUnreadable : Finding::Kind::kStructure, file.name, e.what());
-      }
-    }
+    std::vector<ContainerFile> containers;
+    for (const Candidate& file : files_) containers.push_back({file.name, file.path});
+    ThreadTeam team(std::max(1, options_.jobs));
     // A single file is judged alone; a directory should hold whole sets.
-    if (report_.what == "file") return;
-    for (const fs::path& path : first_shards) {
-      try {
-        open_gguf(path);
-      } catch (const Error& e) {
-        report_.add(Finding::Kind::kStructure, fs::relative(path, directory_).generic_string(), e.what());
-      }
-    }
+    const std::vector<Finding> findings = check_containers(containers, report_.what == "directory", options_.deep, team);
+    report_.findings.insert(report_.findings.end(), findings.begin(), findings.end());
   }
 
   const VerifyOptions& options_;

@@ -12,7 +12,7 @@ namespace tierpack::verify {
 struct VerifyOptions {
   std::filesystem::path path;
   std::optional<std::filesystem::path> against;  // lock or SHA256SUMS; else the ones beside the files
-  bool deep = false;                             // packs: recompute the source shards' SHA-256
+  bool deep = false;                             // packs: recompute the source shards' SHA-256; safetensors: NaN scan
   int jobs = 1;
   ProgressStyle progress = ProgressStyle::kSilent;
 };

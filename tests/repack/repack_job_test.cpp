@@ -1,44 +1,393 @@
 #include "repack/repack_job.h"
 
-#include <fmt/core.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
+#include <random>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "formats/gguf.h"
+#include "repack/part_directory.h"
+#include "repack/repack_source.h"
 #include "repack/unpack_job.h"
+#include "tests/support/errors.h"
+#include "tests/support/moe_gguf.h"
+#include "tests/support/temp_directory.h"
 
 namespace tierpack::repack {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing_support::MoeGguf;
+using testing_support::MoeGgufWriter;
+using testing_support::read_file;
+using testing_support::read_tree;
+using testing_support::TempDirectory;
+using testing_support::thrown_by;
+using testing_support::write_file;
 
 const fs::path kPebble = fs::path(TIERPACK_SOURCE_DIR) / "models/pebble";
 
-class RepackTest : public testing::Test {
- protected:
-  void SetUp() override {
-    dir_ = fs::temp_directory_path() / fmt::format("tierpack-repack-test-{}", ::getpid());
-    fs::remove_all(dir_);
-    fs::create_directories(dir_);
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-  fs::path dir_;
-};
-
-TEST_F(RepackTest, PebbleComesBackByteForByte) {
+RepackOptions options_for(const fs::path& source, const fs::path& target) {
   RepackOptions options;
-  options.source = kPebble;
-  options.target = dir_ / "pebble.tierpack";
+  options.source = source;
+  options.target = target;
   options.jobs = 2;
-  const RepackReport report = repack(options);
-  EXPECT_EQ(report.outcome, RepackReport::Outcome::kWritten);
-  EXPECT_EQ(report.proved_by.size(), 2u);
-  EXPECT_NE(report.proved_by[0], "");
-  for (const UnpackedShard& shard : unpack({options.target, dir_ / "out", 2, ProgressStyle::kSilent})) {
-    const File before = File::open(kPebble / shard.path.filename(), File::Mode::kRead);
-    const File after = File::open(shard.path, File::Mode::kRead);
-    EXPECT_EQ(sha256_of(before), sha256_of(after)) << shard.path;
-    EXPECT_EQ(before.size(), after.size());
+  options.tool_version = "test";
+  return options;
+}
+
+// A profile that fits a source, with counts that follow no order.
+Profile profile_for(const fs::path& path, uint32_t layers, uint32_t experts, uint64_t seed) {
+  Profile profile;
+  profile.architecture = "qwen3moe";
+  profile.routing_id = routing_id(*open_repack_source(path), layers);
+  profile.layers = layers;
+  profile.experts = experts;
+  profile.used = 2;
+  profile.tool_version = "test";
+  profile.corpora.push_back({"noise", {}, 1000});
+  std::mt19937_64 random(seed);
+  for (uint32_t i = 0; i < layers * experts; ++i) {
+    profile.counts.push_back(random() % 7);  // with ties
+    profile.weights.push_back(static_cast<double>(profile.counts.back()) / 2);
   }
+  return profile;
+}
+
+// Shards of a directory by name, without what lies beside them.
+std::map<std::string, std::string> shards_in(const fs::path& directory) {
+  std::map<std::string, std::string> out = read_tree(directory);
+  std::erase_if(out, [](const auto& item) { return !item.first.ends_with(".gguf"); });
+  return out;
+}
+
+TEST(RepackJob, PebbleComesBackByteForByte) {
+  const TempDirectory dir;
+  const RepackReport report = repack(options_for(kPebble, dir / "pebble.tierpack"));
+  EXPECT_EQ(report.outcome, RepackReport::Outcome::kWritten);
+  ASSERT_EQ(report.proved_by.size(), 2u);
+  EXPECT_THAT(report.proved_by[0], HasSubstr("SHA256SUMS"));
+  EXPECT_TRUE(report.unproved.empty());
+  EXPECT_FALSE(fs::exists(dir / "pebble.tierpack.part"));
+  for (const UnpackedShard& shard : unpack({dir / "pebble.tierpack", dir / "out", 2, ProgressStyle::kSilent})) {
+    EXPECT_TRUE(shard.written);
+    EXPECT_EQ(read_file(kPebble / shard.path.filename()), read_file(shard.path)) << shard.path;
+  }
+}
+
+TEST(RepackJob, PebblesRecordsAndRowsAreTheSourcesBytes) {
+  const TempDirectory dir;
+  repack(options_for(kPebble, dir / "pebble.tierpack"));
+  const Pack pack = Pack::open(dir / "pebble.tierpack");
+  const GgufSource source = open_gguf(kPebble);
+  const auto bytes_of = [&](const TensorInfo& tensor, uint64_t offset, uint64_t bytes) {
+    std::vector<std::byte> out(bytes);
+    source.files[tensor.shard].read_at(tensor.offset + offset, out);
+    return out;
+  };
+  size_t seen = 0;
+  for (const DenseTensor& dense : pack.manifest().dense) {
+    const TensorInfo* tensor = source.find(dense.name);
+    ASSERT_NE(tensor, nullptr) << dense.name;
+    EXPECT_EQ(tensor->dtype, dense.dtype);
+    EXPECT_EQ(tensor->shape, dense.shape);
+    std::vector<std::byte> record(pack.manifest().records[dense.record].bytes);
+    pack.read_record(dense.record, record);
+    EXPECT_EQ(record, bytes_of(*tensor, 0, tensor->bytes)) << dense.name;
+    EXPECT_EQ(pack.find_dense(dense.name), &dense);
+    ++seen;
+  }
+  for (const ExpertLayer& layer : pack.manifest().expert_layers) {
+    for (uint32_t expert = 0; expert < layer.experts; ++expert) {
+      std::vector<std::byte> record(layer.record_bytes);
+      pack.read_record(layer.first_record + expert, record);
+      for (const ExpertPart* part : layer.parts()) {
+        const TensorInfo* tensor = source.find(part->tensor);
+        ASSERT_NE(tensor, nullptr) << part->tensor;
+        const std::vector<std::byte> want = bytes_of(*tensor, expert * part->bytes, part->bytes);
+        const auto at = record.begin() + static_cast<ptrdiff_t>(part->offset);
+        EXPECT_TRUE(std::equal(want.begin(), want.end(), at)) << part->tensor << " expert " << expert;
+      }
+    }
+    EXPECT_EQ(pack.find_expert_layer(layer.layer), &layer);
+    seen += 3;
+  }
+  ASSERT_EQ(pack.manifest().rows.size(), 1u);
+  const RowTable& table = pack.manifest().rows[0];
+  const TensorInfo* tensor = source.find(table.name);
+  const std::vector<std::byte> want = bytes_of(*tensor, 0, tensor->bytes);
+  std::vector<std::byte> row(table.row_bytes);
+  for (uint64_t i = 0; i < table.shape.rows(); ++i) {
+    pack.read_row(table, i, row);
+    ASSERT_TRUE(std::equal(row.begin(), row.end(), want.begin() + static_cast<ptrdiff_t>(i * table.row_bytes))) << i;
+  }
+  EXPECT_EQ(seen + 1, source.tensors.size());
+  EXPECT_EQ(pack.find_dense("nothing"), nullptr);
+  EXPECT_EQ(pack.find_expert_layer(7), nullptr);
+  EXPECT_EQ(pack.find_rows("nothing"), nullptr);
+}
+
+// Many odd sources: each must come back, and each must give the same pack for any number of threads and any memory, and
+// through another pack.
+class RepackSweep : public testing::TestWithParam<int> {};
+
+TEST_P(RepackSweep, ComesBackAndIsDeterministic) {
+  std::mt19937_64 random(static_cast<uint64_t>(GetParam()));
+  MoeGguf model;
+  model.seed = random();
+  model.layers = 1 + random() % 3;
+  model.experts = 2 + random() % 9;
+  model.hidden = 256 * (1 + random() % 2);
+  model.ff = 32 * (1 + random() % 5);
+  model.alignment = 8u << (random() % 8);
+  model.shards = static_cast<uint16_t>(1 + random() % 5);
+  model.merged = random() % 3 == 0;
+  model.shuffled = random() % 2 == 0;
+  model.dirty_padding = random() % 2 == 0;
+  static constexpr uint32_t kRows[] = {0, 32, 160, 1024, 2016, 4064, 8192, 40960};
+  model.table_row = kRows[random() % std::size(kRows)];
+  model.table_rows = 1 + random() % 500;
+  model.table_type = random() % 2 == 0 ? DType::kQ4_0 : DType::kF32;
+  model.trailing = random() % 4 == 0 ? 1 + random() % 5000 : 0;
+
+  const TempDirectory dir;
+  const fs::path source = MoeGgufWriter(model).write(dir / "source", "noise");
+  const bool profiled = random() % 2 == 0;
+  if (profiled) write_profile(dir / "p.json", profile_for(source, model.layers, model.experts, random()));
+  RepackOptions options = options_for(source, dir / "a.tierpack");
+  if (profiled) options.profile = dir / "p.json";
+  repack(options);
+  const auto pack = read_tree(dir / "a.tierpack");
+
+  unpack({dir / "a.tierpack", dir / "out", 3, ProgressStyle::kSilent});
+  EXPECT_EQ(shards_in(dir / "source"), shards_in(dir / "out"));
+
+  options.target = dir / "b.tierpack";
+  options.jobs = 7;
+  options.memory = kMemoryMin;
+  repack(options);
+  EXPECT_EQ(pack, read_tree(dir / "b.tierpack")) << "seven threads, little memory";
+
+  options.target = dir / "c.tierpack";
+  options.jobs = 1;
+  options.source = dir / "source";
+  options.memory = kMemoryDefault;
+  repack(options);
+  EXPECT_EQ(pack, read_tree(dir / "c.tierpack")) << "one thread, from the directory";
+
+  // Through a pack with another order.
+  RepackOptions other = options_for(source, dir / "natural.tierpack");
+  repack(other);
+  options.source = dir / "natural.tierpack";
+  options.target = dir / "d.tierpack";
+  repack(options);
+  EXPECT_EQ(pack, read_tree(dir / "d.tierpack")) << "from a pack in natural order";
+
+  // A pack keeps its profile unless told otherwise.
+  options.source = dir / "a.tierpack";
+  options.profile.reset();
+  options.target = dir / "e.tierpack";
+  repack(options);
+  EXPECT_EQ(pack, read_tree(dir / "e.tierpack")) << "the profile is kept";
+  options.drop_profile = true;
+  options.target = dir / "f.tierpack";
+  repack(options);
+  EXPECT_EQ(read_tree(dir / "natural.tierpack"), read_tree(dir / "f.tierpack")) << "the profile is dropped";
+}
+
+INSTANTIATE_TEST_SUITE_P(Odd, RepackSweep, testing::Range(0, 24));
+
+TEST(RepackJob, ProfileOrdersRecordsHottestFirst) {
+  const TempDirectory dir;
+  const MoeGguf model{.seed = 5, .layers = 3, .experts = 8};
+  const fs::path source = MoeGgufWriter(model).write(dir / "source", "noise");
+  const Profile profile = profile_for(source, 3, 8, 9);
+  write_profile(dir / "p.json", profile);
+  RepackOptions options = options_for(source, dir / "a.tierpack");
+  options.profile = dir / "p.json";
+  const RepackReport report = repack(options);
+  EXPECT_EQ(report.manifest.profile_id, profile.id());
+  std::vector<std::tuple<uint64_t, uint64_t, uint32_t, uint32_t>> by_offset;
+  for (const ExpertLayer& layer : report.manifest.expert_layers) {
+    for (uint32_t e = 0; e < layer.experts; ++e) {
+      by_offset.emplace_back(report.manifest.records[layer.first_record + e].offset, profile.count(layer.layer, e), layer.layer, e);
+    }
+  }
+  std::sort(by_offset.begin(), by_offset.end());
+  for (size_t i = 1; i < by_offset.size(); ++i) {
+    const auto [o1, count1, layer1, e1] = by_offset[i - 1];
+    const auto [o2, count2, layer2, e2] = by_offset[i];
+    EXPECT_TRUE(count1 > count2 || (count1 == count2 && std::pair(layer1, e1) < std::pair(layer2, e2))) << i;
+  }
+  EXPECT_EQ(Pack::open(dir / "a.tierpack").profile()->id(), profile.id());
+}
+
+TEST(RepackJob, ProfileOfAnotherModelIsRefused) {
+  const TempDirectory dir;
+  const fs::path source = MoeGgufWriter({.seed = 5}).write(dir / "source", "noise");
+  const fs::path other = MoeGgufWriter({.seed = 6}).write(dir / "other", "noise");
+  write_profile(dir / "p.json", profile_for(other, 2, 6, 1));
+  RepackOptions options = options_for(source, dir / "a.tierpack");
+  options.profile = dir / "p.json";
+  const auto thrown = thrown_by([&] { repack(options); });
+  EXPECT_EQ(thrown.kind, ErrorKind::kUsage);
+  EXPECT_THAT(thrown.message, HasSubstr("p.json"));
+  EXPECT_FALSE(fs::exists(dir / "a.tierpack.part"));
+}
+
+TEST(RepackJob, DryRunWritesNothing) {
+  const TempDirectory dir;
+  RepackOptions options = options_for(kPebble, dir / "a.tierpack");
+  options.dry_run = true;
+  const RepackReport report = repack(options);
+  EXPECT_EQ(report.outcome, RepackReport::Outcome::kPlanned);
+  EXPECT_EQ(report.source_bytes, 16802944u + 709824u);
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+TEST(RepackJob, ExistingTargetIsKeptIdenticalOrRefusedOrReplaced) {
+  const TempDirectory dir;
+  const fs::path source = MoeGgufWriter({.seed = 5}).write(dir / "source", "noise");
+  const fs::path other = MoeGgufWriter({.seed = 6}).write(dir / "other", "noise");
+  repack(options_for(source, dir / "a.tierpack"));
+  const auto before = read_tree(dir / "a.tierpack");
+  EXPECT_EQ(repack(options_for(source, dir / "a.tierpack")).outcome, RepackReport::Outcome::kAlreadyThere);
+  // A trailing slash names the same directory.
+  EXPECT_EQ(repack(options_for(source, (dir / "a.tierpack").string() + "/")).outcome, RepackReport::Outcome::kAlreadyThere);
+
+  const auto refused = thrown_by([&] { repack(options_for(other, dir / "a.tierpack")); });
+  EXPECT_EQ(refused.kind, ErrorKind::kUsage);
+  EXPECT_THAT(refused.message, HasSubstr("--force"));
+  EXPECT_EQ(before, read_tree(dir / "a.tierpack"));
+
+  RepackOptions forced = options_for(other, dir / "a.tierpack");
+  forced.force = true;
+  EXPECT_EQ(repack(forced).outcome, RepackReport::Outcome::kWritten);
+  EXPECT_NE(before, read_tree(dir / "a.tierpack"));
+  EXPECT_FALSE(fs::exists(dir / "a.tierpack.part"));
+
+  // A damaged pack is not "already there".
+  write_file(dir / "a.tierpack/pack.json", "{}");
+  EXPECT_EQ(thrown_by([&] { repack(options_for(other, dir / "a.tierpack")); }).kind, ErrorKind::kUsage);
+
+  // Directories that are no packs are never replaced.
+  fs::create_directories(dir / "precious");
+  write_file(dir / "precious/thesis.txt", "x");
+  forced.target = dir / "precious";
+  EXPECT_EQ(thrown_by([&] { repack(forced); }).kind, ErrorKind::kUsage);
+  EXPECT_EQ(read_file(dir / "precious/thesis.txt"), "x");
+  write_file(dir / "file", "x");
+  forced.target = dir / "file";
+  EXPECT_EQ(thrown_by([&] { repack(forced); }).kind, ErrorKind::kUsage);
+}
+
+TEST(RepackJob, PackIsRewrittenInPlace) {
+  const TempDirectory dir;
+  const fs::path source = MoeGgufWriter({.seed = 5}).write(dir / "source", "noise");
+  write_profile(dir / "p.json", profile_for(source, 2, 6, 1));
+  repack(options_for(source, dir / "a.tierpack"));
+  RepackOptions options = options_for(dir / "a.tierpack", dir / "a.tierpack");
+  options.profile = dir / "p.json";
+  EXPECT_EQ(thrown_by([&] { repack(options); }).kind, ErrorKind::kUsage);
+  options.force = true;
+  repack(options);
+  options.source = source;
+  options.target = dir / "b.tierpack";
+  repack(options);
+  EXPECT_EQ(read_tree(dir / "a.tierpack"), read_tree(dir / "b.tierpack"));
+}
+
+TEST(RepackJob, BrokenPromisesStopIt) {
+  const TempDirectory dir;
+  const fs::path source = MoeGgufWriter({.seed = 5, .shards = 2}).write(dir / "source/deep", "noise");
+  std::string sums;
+  for (const auto& [name, content] : read_tree(dir / "source")) {
+    sums += Sha256::of(as_bytes(content)).hex() + "  " + name + "\n";
+  }
+  write_file(dir / "source/SHA256SUMS", sums);
+  EXPECT_THAT(repack(options_for(source, dir / "a.tierpack")).proved_by, testing::Each(HasSubstr("SHA256SUMS")));
+
+  // One bit of the second shard's last byte.
+  const fs::path second = dir / "source/deep/noise-00002-of-00002.gguf";
+  std::string content = read_file(second);
+  content.back() = static_cast<char>(content.back() ^ 1);
+  write_file(second, content);
+  const auto thrown = thrown_by([&] { repack(options_for(source, dir / "b.tierpack")); });
+  EXPECT_EQ(thrown.kind, ErrorKind::kCorrupt);
+  EXPECT_THAT(thrown.message, HasSubstr("noise-00002-of-00002.gguf"));
+  EXPECT_FALSE(fs::exists(dir / "b.tierpack"));
+  EXPECT_FALSE(fs::exists(dir / "b.tierpack.part"));
+}
+
+TEST(RepackJob, ShardThatTheSumsDoNotMentionIsReported) {
+  const TempDirectory dir;
+  const fs::path source = MoeGgufWriter({.seed = 5, .shards = 2}).write(dir / "source", "noise");
+  write_file(dir / "source/SHA256SUMS", Sha256::of(as_bytes(read_file(source))).hex() + "  noise-00001-of-00002.gguf\n");
+  EXPECT_THAT(repack(options_for(source, dir / "a.tierpack")).unproved, testing::ElementsAre("noise-00002-of-00002.gguf"));
+}
+
+TEST(RepackJob, DamagedPackAsSourceIsRefused) {
+  const TempDirectory dir;
+  const fs::path source = MoeGgufWriter({.seed = 5}).write(dir / "source", "noise");
+  repack(options_for(source, dir / "a.tierpack"));
+  std::string experts = read_file(dir / "a.tierpack/experts.bin");
+  experts[12345] = static_cast<char>(experts[12345] ^ 4);
+  write_file(dir / "a.tierpack/experts.bin", experts);
+  EXPECT_EQ(thrown_by([&] { repack(options_for(dir / "a.tierpack", dir / "b.tierpack")); }).kind, ErrorKind::kCorrupt);
+  EXPECT_FALSE(fs::exists(dir / "b.tierpack"));
+  EXPECT_EQ(thrown_by([&] { unpack({dir / "a.tierpack", dir / "out", 2, ProgressStyle::kSilent}); }).kind, ErrorKind::kCorrupt);
+  EXPECT_TRUE(fs::is_empty(dir / "out"));
+}
+
+TEST(RepackJob, WhatAKilledProcessLeftIsReplaced) {
+  const TempDirectory dir;
+  fs::create_directories(dir / "a.tierpack.part");
+  write_file(dir / "a.tierpack.part/experts.bin", std::string(100000, 'x'));
+  write_file(dir / "a.tierpack.part/stray", "x");
+  repack(options_for(kPebble, dir / "a.tierpack"));
+  EXPECT_FALSE(fs::exists(dir / "a.tierpack.part"));
+  repack(options_for(kPebble, dir / "b.tierpack"));
+  EXPECT_EQ(read_tree(dir / "a.tierpack"), read_tree(dir / "b.tierpack"));
+}
+
+TEST(RepackJob, ASecondWriterIsTurnedAway) {
+  const TempDirectory dir;
+  const PartDirectory first(dir / "a.tierpack");
+  const auto thrown = thrown_by([&] { repack(options_for(kPebble, dir / "a.tierpack")); });
+  EXPECT_EQ(thrown.kind, ErrorKind::kUsage);
+  EXPECT_THAT(thrown.message, HasSubstr("another process"));
+}
+
+TEST(RepackJob, TooLittleMemoryIsSaid) {
+  const TempDirectory dir;
+  RepackOptions options = options_for(kPebble, dir / "a.tierpack");
+  options.memory = kMemoryMin - 1;
+  EXPECT_EQ(thrown_by([&] { repack(options); }).kind, ErrorKind::kUsage);
+}
+
+TEST(RepackJob, RoutingIdIsTheSameForEveryQuantisation) {
+  // The same routers, as f32 and as bf16, in other files with other experts.
+  const TempDirectory dir;
+  const auto build = [&](DType type, uint64_t seed) {
+    testing_support::GgufBuilder builder;
+    std::mt19937_64 random(3);
+    for (int layer = 0; layer < 2; ++layer) {
+      std::vector<std::byte> bytes;
+      for (int i = 0; i < 64 * 4; ++i) {
+        const uint32_t bits = static_cast<uint32_t>(random() % 0x4000 + 0x3c00) << 16;  // exact in bf16
+        const auto* first = reinterpret_cast<const std::byte*>(&bits);
+        bytes.insert(bytes.end(), first + (type == DType::kBF16 ? 2 : 0), first + 4);
+      }
+      builder.add_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", layer), type, {64, 4}, bytes);
+    }
+    builder.u64("seed", seed);
+    const fs::path path = dir / fmt::format("{}.gguf", seed);
+    builder.write(path);
+    return routing_id(*open_repack_source(path), 2);
+  };
+  EXPECT_EQ(build(DType::kF32, 1), build(DType::kBF16, 2));
 }
 
 }  // namespace
