@@ -3,11 +3,25 @@
 
 #include "base/error.h"
 #include "runtime/kernels/kernels.h"
+#ifdef TIERPACK_AVX2
+#include "runtime/kernels/avx2.h"
+#endif
 
 namespace tierpack::kernels {
 
+#ifdef TIERPACK_AVX2
+// Here, because the files of that table may not run before this was asked. The builtin also checks that the operating
+// system saves the registers.
+bool cpu_has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+#endif
+
 std::vector<const KernelTable*> available() {
   std::vector<const KernelTable*> tables = {&reference()};
+#ifdef TIERPACK_AVX2
+  if (cpu_has_avx2()) tables.push_back(&avx2());
+#endif
   return tables;
 }
 

@@ -1,0 +1,104 @@
+// Eight floats as the F of float_math.h, and the fixed summation trees. Included only by the avx2_*.cpp files, which are
+// compiled with -mavx2 -mfma -mf16c; the unnamed namespace keeps their instances out of every other object.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace tierpack::kernels {
+namespace {
+
+struct I32x8 {
+  __m256i value;
+  static I32x8 of(int32_t v) { return {_mm256_set1_epi32(v)}; }
+};
+inline I32x8 operator+(I32x8 a, I32x8 b) { return {_mm256_add_epi32(a.value, b.value)}; }
+inline I32x8 operator-(I32x8 a, I32x8 b) { return {_mm256_sub_epi32(a.value, b.value)}; }
+inline I32x8 operator<<(I32x8 a, int count) { return {_mm256_slli_epi32(a.value, count)}; }
+inline I32x8 operator>>(I32x8 a, int count) { return {_mm256_srai_epi32(a.value, count)}; }
+
+struct Mask8 {
+  __m256 value;
+};
+
+struct F32x8 {
+  using Int = I32x8;
+  __m256 value;
+  static F32x8 of(float v) { return {_mm256_set1_ps(v)}; }
+};
+inline F32x8 operator+(F32x8 a, F32x8 b) { return {_mm256_add_ps(a.value, b.value)}; }
+inline F32x8 operator-(F32x8 a, F32x8 b) { return {_mm256_sub_ps(a.value, b.value)}; }
+inline F32x8 operator*(F32x8 a, F32x8 b) { return {_mm256_mul_ps(a.value, b.value)}; }
+inline F32x8 operator/(F32x8 a, F32x8 b) { return {_mm256_div_ps(a.value, b.value)}; }
+inline F32x8 fma(F32x8 a, F32x8 b, F32x8 c) { return {_mm256_fmadd_ps(a.value, b.value, c.value)}; }
+inline Mask8 less(F32x8 a, F32x8 b) { return {_mm256_cmp_ps(a.value, b.value, _CMP_LT_OQ)}; }
+inline F32x8 select(Mask8 mask, F32x8 yes, F32x8 no) { return {_mm256_blendv_ps(no.value, yes.value, mask.value)}; }
+inline I32x8 bits(F32x8 a) { return {_mm256_castps_si256(a.value)}; }
+inline F32x8 from_bits(I32x8 a) { return {_mm256_castsi256_ps(a.value)}; }
+inline F32x8 to_float(I32x8 a) { return {_mm256_cvtepi32_ps(a.value)}; }
+
+inline F32x8 load(const float* x) { return {_mm256_loadu_ps(x)}; }
+inline void store(float* x, F32x8 v) { _mm256_storeu_ps(x, v.value); }
+
+// The first `count` < 8 lanes; the others read as 0 and are not written.
+inline __m256i lane_mask(uint32_t count) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline F32x8 load_part(const float* x, uint32_t count) { return {_mm256_maskload_ps(x, lane_mask(count))}; }
+inline void store_part(float* x, uint32_t count, F32x8 v) { _mm256_maskstore_ps(x, lane_mask(count), v.value); }
+
+// ((s0+s4)+(s2+s6)) + ((s1+s5)+(s3+s7)).
+inline float tree_sum(__m256 s) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// Thirty-two interleaved partial sums: element e belongs to lane e % 8 of part[e % 32 / 8].
+struct Sums32 {
+  __m256 part[4];
+  static Sums32 zero() { return {{_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()}}; }
+  float total() const {
+    return tree_sum(_mm256_add_ps(_mm256_add_ps(part[0], part[2]), _mm256_add_ps(part[1], part[3])));
+  }
+};
+
+// Calls step(part, index, lanes) over n elements for each group of 8, the last one perhaps with fewer lanes.
+template <typename Step>
+inline void for_each_8(uint32_t n, Step&& step) {
+  uint32_t i = 0;
+  for (; i + 8 <= n; i += 8) step(i, 8u);
+  if (i < n) step(i, n - i);
+}
+
+inline F32x8 load_lanes(const float* x, uint32_t lanes) { return lanes == 8 ? load(x) : load_part(x, lanes); }
+inline void store_lanes(float* x, uint32_t lanes, F32x8 v) {
+  if (lanes == 8) store(x, v);
+  else store_part(x, lanes, v);
+}
+
+// part = fma(a, b, part) in the first `lanes` lanes; the others keep their bits (adding 0 would turn -0 into +0).
+inline __m256 fma_lanes(__m256 a, __m256 b, __m256 part, uint32_t lanes) {
+  const __m256 sum = _mm256_fmadd_ps(a, b, part);
+  return lanes == 8 ? sum : _mm256_blendv_ps(part, sum, _mm256_castsi256_ps(lane_mask(lanes)));
+}
+inline __m256 add_lanes(__m256 a, __m256 part, uint32_t lanes) {
+  const __m256 sum = _mm256_add_ps(a, part);
+  return lanes == 8 ? sum : _mm256_blendv_ps(part, sum, _mm256_castsi256_ps(lane_mask(lanes)));
+}
+
+inline __m256 half_to_float(const uint16_t* x) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+}
+
+// Fewer than 8 halves.
+inline __m256 half_to_float_part(const uint16_t* x, uint32_t count) {
+  alignas(16) uint16_t padded[8] = {};
+  std::memcpy(padded, x, count * sizeof(uint16_t));
+  return half_to_float(padded);
+}
+
+}  // namespace
+}  // namespace tierpack::kernels
