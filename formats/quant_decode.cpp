@@ -96,6 +96,7 @@ bool is_decodable(HfType type) {
 }
 
 void decode_plain(HfType type, const std::byte* from, float* to, uint64_t count) {
+  if (count == 0) return;
   switch (type) {
     case HfType::kF32: std::memcpy(to, from, count * sizeof(float)); return;
     case HfType::kBF16:

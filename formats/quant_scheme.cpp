@@ -26,7 +26,7 @@ uint64_t QuantWeight::rows() const {
 }
 
 const QuantWeight* QuantCatalog::find(std::string_view name) const {
-  const auto id = index.find(name);
+  const auto id = index.find(name, [&](uint32_t i) { return weights[i].name; });
   return id ? &weights[*id] : nullptr;
 }
 
@@ -350,15 +350,12 @@ class Recogniser {
   }
 
   void index_weights() {
-    catalog_.index.reserve(catalog_.weights.size());
-    for (size_t i = 0; i < catalog_.weights.size(); ++i) {
-      catalog_.index.add(catalog_.weights[i].name, static_cast<uint32_t>(i));
-    }
-    catalog_.index.sort();
+    const auto names = [&](uint32_t id) { return catalog_.weights[id].name; };
+    catalog_.index.build(catalog_.weights.size(), names);
     // "X.weight" beside "X.weight_packed", or "W" beside "W_blocks".
-    if (const auto twice = catalog_.index.duplicate()) {
-      catalog_.problems.push_back(
-          {std::string(*twice), ErrorKind::kCorrupt, fmt::format("weight '{}' is stored twice, in two forms", *twice)});
+    if (const auto twice = catalog_.index.duplicate(names)) {
+      catalog_.problems.push_back({std::string(names(*twice)), ErrorKind::kCorrupt,
+                                   fmt::format("weight '{}' is stored twice, in two forms", names(*twice))});
     }
   }
 

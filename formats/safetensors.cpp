@@ -71,7 +71,7 @@ std::string hf_shape_text(std::span<const uint64_t> shape) {
 }
 
 const SafetensorsTensor* SafetensorsHeader::find(std::string_view name) const {
-  const auto id = index.find(name);
+  const auto id = index.find(name, [&](uint32_t i) { return tensors[i].name; });
   return id ? &tensors[*id] : nullptr;
 }
 
@@ -219,13 +219,10 @@ class HeaderParser {
       if (a.bytes != b.bytes) return a.bytes < b.bytes;  // empty tensors before the one that begins at the same byte
       return a.name < b.name;
     });
-    header.index.reserve(header.tensors.size());
-    for (size_t i = 0; i < header.tensors.size(); ++i) {
-      header.index.add(header.tensors[i].name, static_cast<uint32_t>(i));
-    }
-    header.index.sort();
-    if (const auto twice = header.index.duplicate()) {
-      fail(ErrorKind::kCorrupt, "{}: the header describes tensor '{}' twice", source_, *twice);
+    const auto names = [&](uint32_t id) { return header.tensors[id].name; };
+    header.index.build(header.tensors.size(), names);
+    if (const auto twice = header.index.duplicate(names)) {
+      fail(ErrorKind::kCorrupt, "{}: the header describes tensor '{}' twice", source_, names(*twice));
     }
   }
 

@@ -7,7 +7,7 @@
 // A split checkpoint has NAME.safetensors.index.json: {"weight_map": {tensor: file}}.
 // docs/safetensors.md states every rule; source: github.com/huggingface/safetensors.
 //
-// Memory: about 200 bytes a tensor are kept; the header text (at most 100 MB) is released after parsing.
+// Memory: about 100 bytes a tensor and its name are kept; the header text (at most 100 MB) is released after parsing.
 #pragma once
 
 #include <filesystem>
@@ -107,19 +107,14 @@ SafetensorsHeader read_safetensors_header(const ByteSource& prefix, uint64_t pro
 // kCorrupt for a length that no safetensors file has, such as one larger than `file_bytes`.
 std::optional<uint64_t> safetensors_header_bytes(Bytes first, uint64_t file_bytes, const std::string& source);
 
-// The index of a split checkpoint. File names are plain: no directory, no "..".
-struct SafetensorsIndex {
-  struct Entry {
-    std::string_view tensor;
-    uint32_t file;  // index into `files`
-  };
-  std::vector<std::string> files;  // sorted, each once
-  std::vector<Entry> entries;      // as written
-  NameArena arena;                 // owns the tensor names
-};
+// The index of a split checkpoint: calls on_tensor(tensor, file) for each entry of weight_map in the order of the text;
+// both views last until it returns. File names are plain: no directory, no "..". metadata.total_size is not read:
+// published values are often wrong. A tensor that is listed twice is not noticed here, but by SafetensorsSource.
+void walk_safetensors_index(std::string_view text, const std::string& source,
+                            const std::function<void(std::string_view tensor, std::string_view file)>& on_tensor);
 
-// metadata.total_size is not read: published values are often wrong.
-SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& source);
+// The files that the index names, sorted, each once.
+std::vector<std::string> safetensors_index_files(std::string_view text, const std::string& source);
 
 struct SafetensorsShard {
   std::string file_name;
@@ -156,6 +151,7 @@ class SafetensorsSource {
 
  private:
   void add_shard(std::unique_ptr<ByteSource> file, std::string file_name);
+  std::string_view tensor_name(uint32_t id) const { return tensors_[id].name; }
   std::string name_;
   std::vector<SafetensorsShard> shards_;
   std::vector<NameArena> arenas_;  // of the shards' headers

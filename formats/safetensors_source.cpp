@@ -1,6 +1,6 @@
 // Checkpoints of several files: the index, and the files opened together.
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "base/error.h"
 #include "formats/json_cursor.h"
@@ -23,76 +23,6 @@ bool is_plain_name(std::string_view name) {
     return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
   });
 }
-
-class IndexParser {
- public:
-  IndexParser(std::string_view text, const std::string& source) : json_(text, source), source_(source) {}
-
-  SafetensorsIndex parse() {
-    bool seen = false;
-    json_.object("a JSON object", [&](std::string_view key) {
-      if (key != "weight_map") {
-        json_.skip_value();
-        return;
-      }
-      if (seen) json_.fail_here("weight_map appears twice");
-      seen = true;
-      json_.object("weight_map as an object", [&](std::string_view name) { parse_entry(name); });
-    });
-    json_.end();
-    if (!seen) fail(ErrorKind::kCorrupt, "{}: 'weight_map' is missing", source_);
-    check_names();
-    sort_files();
-    return std::move(index_);
-  }
-
- private:
-  void parse_entry(std::string_view name) {
-    if (!is_tensor_name(name)) json_.fail_here("a tensor name that is too long or has control characters");
-    if (index_.entries.size() == kMaxSafetensorsTensors) {
-      json_.fail_here(fmt::format("weight_map names more than {} tensors", kMaxSafetensorsTensors));
-    }
-    const std::string_view kept = index_.arena.keep(name);
-    const std::string_view file = json_.string("a file name in weight_map");
-    index_.entries.push_back({kept, file_id(file)});
-  }
-
-  uint32_t file_id(std::string_view file) {
-    if (const auto known = ids_.find(file); known != ids_.end()) return known->second;
-    if (!is_plain_name(file)) {
-      json_.fail_here("weight_map names a file outside the index's own directory, or one with an unusable name");
-    }
-    if (ids_.size() == kMaxSafetensorsShards) {
-      json_.fail_here(fmt::format("weight_map names more than {} files", kMaxSafetensorsShards));
-    }
-    return ids_.emplace(std::string(file), static_cast<uint32_t>(ids_.size())).first->second;
-  }
-
-  void check_names() const {
-    NameIndex names;
-    names.reserve(index_.entries.size());
-    for (const auto& entry : index_.entries) names.add(entry.tensor, entry.file);
-    names.sort();
-    if (const auto twice = names.duplicate()) {
-      fail(ErrorKind::kCorrupt, "{}: weight_map lists tensor '{}' twice", source_, *twice);
-    }
-  }
-
-  // Files in order of name, whatever the order of tensors.
-  void sort_files() {
-    std::vector<uint32_t> place(ids_.size());
-    for (const auto& [name, id] : ids_) {
-      place[id] = static_cast<uint32_t>(index_.files.size());
-      index_.files.push_back(name);
-    }
-    for (auto& entry : index_.entries) entry.file = place[entry.file];
-  }
-
-  JsonCursor json_;
-  std::string source_;
-  SafetensorsIndex index_;
-  std::map<std::string, uint32_t, std::less<>> ids_;
-};
 
 // The file of a directory that opens its checkpoint: an index, or the only .safetensors file.
 fs::path find_checkpoint(const fs::path& directory) {
@@ -118,11 +48,49 @@ fs::path find_checkpoint(const fs::path& directory) {
 
 }  // namespace
 
-SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& source) {
+void walk_safetensors_index(std::string_view text, const std::string& source,
+                            const std::function<void(std::string_view tensor, std::string_view file)>& on_tensor) {
   if (text.size() > kMaxIndexBytes) {
     fail(ErrorKind::kCorrupt, "{}: an index of {} bytes, more than {}", source, text.size(), kMaxIndexBytes);
   }
-  return IndexParser(text, source).parse();
+  JsonCursor json(text, source);
+  bool seen = false;
+  uint64_t tensors = 0;
+  std::string name;
+  json.object("a JSON object", [&](std::string_view key) {
+    if (key != "weight_map") {
+      json.skip_value();
+      return;
+    }
+    if (seen) json.fail_here("weight_map appears twice");
+    seen = true;
+    json.object("weight_map as an object", [&](std::string_view tensor) {
+      if (!is_tensor_name(tensor)) json.fail_here("a tensor name that is too long or has control characters");
+      if (tensors++ == kMaxSafetensorsTensors) {
+        json.fail_here(fmt::format("weight_map names more than {} tensors", kMaxSafetensorsTensors));
+      }
+      name = tensor;  // the next string may overwrite the view
+      const std::string_view file = json.string("a file name in weight_map");
+      if (!is_plain_name(file)) {
+        json.fail_here("weight_map names a file outside the index's own directory, or one with an unusable name");
+      }
+      on_tensor(name, file);
+    });
+  });
+  json.end();
+  if (!seen) fail(ErrorKind::kCorrupt, "{}: 'weight_map' is missing", source);
+}
+
+std::vector<std::string> safetensors_index_files(std::string_view text, const std::string& source) {
+  std::set<std::string, std::less<>> files;
+  walk_safetensors_index(text, source, [&](std::string_view, std::string_view file) {
+    if (files.find(file) != files.end()) return;
+    if (files.size() == kMaxSafetensorsShards) {
+      fail(ErrorKind::kCorrupt, "{}: weight_map names more than {} files", source, kMaxSafetensorsShards);
+    }
+    files.emplace(file);
+  });
+  return {files.begin(), files.end()};
 }
 
 SafetensorsSource SafetensorsSource::open(const fs::path& path) {
@@ -147,42 +115,36 @@ SafetensorsSource SafetensorsSource::open_single(std::unique_ptr<ByteSource> fil
   SafetensorsSource source;
   source.name_ = file->name();
   source.add_shard(std::move(file), std::move(file_name));
-  source.index_.reserve(source.tensors_.size());
-  for (size_t i = 0; i < source.tensors_.size(); ++i) {
-    source.index_.add(source.tensors_[i].name, static_cast<uint32_t>(i));
-  }
-  source.index_.sort();
+  source.index_.build(source.tensors_.size(), [&](uint32_t id) { return source.tensor_name(id); });
   return source;
 }
 
 SafetensorsSource SafetensorsSource::open_index(std::string_view index_text, const std::string& index_name,
                                                 const Opener& opener) {
-  const SafetensorsIndex listed = parse_safetensors_index(index_text, index_name);
   SafetensorsSource source;
   source.name_ = index_name;
-  for (const std::string& name : listed.files) source.add_shard(opener(name), name);
+  const std::vector<std::string> files = safetensors_index_files(index_text, index_name);
+  for (const std::string& name : files) source.add_shard(opener(name), name);
 
-  NameIndex present;  // a name may be in several shards; the index says which one counts
-  present.reserve(source.tensors_.size());
-  for (size_t i = 0; i < source.tensors_.size(); ++i) {
-    source.tensors_[i].listed = false;
-    present.add(source.tensors_[i].name, static_cast<uint32_t>(i));
-  }
-  present.sort();
-  source.index_.reserve(listed.entries.size());
-  for (const auto& entry : listed.entries) {
-    SafetensorsTensor* found = nullptr;
-    for (const uint32_t id : present.find_all(entry.tensor)) {
-      if (source.tensors_[id].shard == entry.file) found = &source.tensors_[id];
+  // A name may be in several shards; the index says which one counts.
+  const auto names = [&](uint32_t id) { return source.tensor_name(id); };
+  source.index_.build(source.tensors_.size(), names);
+  for (SafetensorsTensor& tensor : source.tensors_) tensor.listed = false;
+  walk_safetensors_index(index_text, index_name, [&](std::string_view tensor, std::string_view file) {
+    const auto shard = static_cast<uint32_t>(std::lower_bound(files.begin(), files.end(), file) - files.begin());
+    bool found = false, twice = false;
+    source.index_.find_all(tensor, names, [&](uint32_t id) {
+      SafetensorsTensor& candidate = source.tensors_[id];
+      twice = twice || candidate.listed;
+      if (candidate.shard == shard) candidate.listed = found = true;
+    });
+    if (twice) fail(ErrorKind::kCorrupt, "{}: weight_map lists tensor '{}' twice", index_name, tensor);
+    if (!found) {
+      fail(ErrorKind::kCorrupt, "{}: places tensor '{}' in {}, but that file does not hold it", index_name, tensor,
+           file);
     }
-    if (found == nullptr) {
-      fail(ErrorKind::kCorrupt, "{}: places tensor '{}' in {}, but that file does not hold it", index_name,
-           entry.tensor, listed.files[entry.file]);
-    }
-    found->listed = true;
-    source.index_.add(found->name, static_cast<uint32_t>(found - source.tensors_.data()));
-  }
-  source.index_.sort();
+  });
+  source.index_.keep_if([&](uint32_t id) { return source.tensors_[id].listed; });
   return source;
 }
 
@@ -207,7 +169,7 @@ void SafetensorsSource::add_shard(std::unique_ptr<ByteSource> file, std::string 
 }
 
 const SafetensorsTensor* SafetensorsSource::find(std::string_view name) const {
-  const auto id = index_.find(name);
+  const auto id = index_.find(name, [&](uint32_t i) { return tensor_name(i); });
   return id ? &tensors_[*id] : nullptr;
 }
 

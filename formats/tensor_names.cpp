@@ -8,8 +8,6 @@ namespace tierpack {
 
 namespace {
 constexpr size_t kChunkBytes = size_t{64} << 10;
-
-uint64_t hash_of(std::string_view name) { return std::hash<std::string_view>{}(name); }
 }  // namespace
 
 bool is_tensor_name(std::string_view name) {
@@ -43,31 +41,8 @@ std::span<const uint64_t> NameArena::keep(std::span<const uint64_t> numbers) {
   return {to, numbers.size()};
 }
 
-void NameIndex::add(std::string_view name, uint32_t id) { entries_.push_back({hash_of(name), name, id}); }
-
-void NameIndex::sort() { std::sort(entries_.begin(), entries_.end()); }
-
-std::optional<std::string_view> NameIndex::duplicate() const {
-  const auto twice = std::adjacent_find(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return a.hash == b.hash && a.name == b.name;
-  });
-  if (twice == entries_.end()) return std::nullopt;
-  return twice->name;
-}
-
-std::vector<uint32_t> NameIndex::find_all(std::string_view name) const {
-  std::vector<uint32_t> ids;
-  for (auto at = std::lower_bound(entries_.begin(), entries_.end(), Entry{hash_of(name), name, 0});
-       at != entries_.end() && at->name == name; ++at) {
-    ids.push_back(at->id);
-  }
-  return ids;
-}
-
-std::optional<uint32_t> NameIndex::find(std::string_view name) const {
-  const auto at = std::lower_bound(entries_.begin(), entries_.end(), Entry{hash_of(name), name, 0});
-  if (at == entries_.end() || at->name != name) return std::nullopt;
-  return at->id;
+uint32_t NameIndex::hash_of(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>{}(name));
 }
 
 }  // namespace tierpack

@@ -6,6 +6,7 @@
 // so that a file cannot slow it down with colliding names.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -38,29 +39,60 @@ class NameArena {
 
 class NameIndex {
  public:
-  void reserve(size_t names) { entries_.reserve(names); }
-  // `name` must outlive the index. Call sort() after the last add and before find().
-  void add(std::string_view name, uint32_t id);
-  void sort();
-  // A name that was added twice, if there is one.
-  std::optional<std::string_view> duplicate() const;
-  // Ids of all entries with this name; at most one unless duplicate().
-  std::vector<uint32_t> find_all(std::string_view name) const;
-  std::optional<uint32_t> find(std::string_view name) const;
-  size_t size() const { return entries_.size(); }
+  // Indexes ids 0 .. count-1. `names(id)` gives the name of an id, here and below, and must not change in between.
+  template <typename Names>
+  void build(size_t count, const Names& names) {
+    entries_.resize(count);
+    for (uint32_t id = 0; id < count; ++id) entries_[id] = {hash_of(names(id)), id};
+    std::sort(entries_.begin(), entries_.end(), [&](const Entry& a, const Entry& b) {
+      if (a.hash != b.hash) return a.hash < b.hash;
+      const int order = names(a.id).compare(names(b.id));
+      return order != 0 ? order < 0 : a.id < b.id;
+    });
+  }
+
+  // Forgets the ids for which keep(id) is false.
+  template <typename Keep>
+  void keep_if(const Keep& keep) {
+    std::erase_if(entries_, [&](const Entry& entry) { return !keep(entry.id); });
+  }
+
+  // The first two ids with one name, if there are such.
+  template <typename Names>
+  std::optional<uint32_t> duplicate(const Names& names) const {
+    const auto twice = std::adjacent_find(entries_.begin(), entries_.end(), [&](const Entry& a, const Entry& b) {
+      return a.hash == b.hash && names(a.id) == names(b.id);
+    });
+    return twice == entries_.end() ? std::nullopt : std::optional(twice->id);
+  }
+
+  // Calls on_id(id) for every id with this name, ascending.
+  template <typename Names, typename OnId>
+  void find_all(std::string_view name, const Names& names, const OnId& on_id) const {
+    const uint32_t hash = hash_of(name);
+    auto at =
+        std::lower_bound(entries_.begin(), entries_.end(), name, [&](const Entry& entry, std::string_view wanted) {
+          return entry.hash != hash ? entry.hash < hash : names(entry.id) < wanted;
+        });
+    for (; at != entries_.end() && at->hash == hash && names(at->id) == name; ++at) on_id(at->id);
+  }
+
+  template <typename Names>
+  std::optional<uint32_t> find(std::string_view name, const Names& names) const {
+    std::optional<uint32_t> found;
+    find_all(name, names, [&](uint32_t id) {
+      if (!found) found = id;
+    });
+    return found;
+  }
 
  private:
   struct Entry {
-    uint64_t hash;
-    std::string_view name;
+    uint32_t hash;
     uint32_t id;
-    bool operator<(const Entry& other) const {
-      if (hash != other.hash) return hash < other.hash;
-      if (const int order = name.compare(other.name); order != 0) return order < 0;
-      return id < other.id;
-    }
   };
-  std::vector<Entry> entries_;
+  static uint32_t hash_of(std::string_view name);
+  std::vector<Entry> entries_;  // by hash, then name, then id
 };
 
 }  // namespace tierpack

@@ -350,14 +350,24 @@ TEST_F(Split, AnIndexCannotReachOutOfItsFolder) {
   EXPECT_NE(failure().first, ErrorKind::kInternal);
 }
 
+TEST_F(Split, ATensorListedTwiceIsRefused) {
+  write_shard("x.safetensors", {"a", "b"});
+  write_shard("y.safetensors", {"a"});
+  for (const char* map : {R"("a":"x.safetensors","b":"x.safetensors","a":"x.safetensors")",
+                          R"("a":"x.safetensors","\u0061":"x.safetensors")",
+                          R"("a":"x.safetensors","a":"y.safetensors")", R"("a":"y.safetensors","a":"x.safetensors")"}) {
+    write("model.safetensors.index.json", fmt::format(R"({{"weight_map":{{{}}}}})", map));
+    expect_failure(ErrorKind::kCorrupt, "lists tensor 'a' twice");
+  }
+}
+
 TEST(SafetensorsIndex, RefusesMalformedText) {
   for (const char* text :
        {"", "[]", "{}", "{\"weight_map\":[]}", "{\"weight_map\":{\"a\":1}}", "{\"weight_map\":{\"a\":null}}",
-        "{\"weight_map\":{\"a\":\"f\"}", "{\"weight_map\":{\"a\":\"f\",\"a\":\"f\"}}",
-        "{\"weight_map\":{\"a\":\"f\",\"\\u0061\":\"g\"}}", "{\"weight_map\":{},\"weight_map\":{}}",
-        "{\"weight_map\":{\"\\n\":\"f\"}}", "{\"weight_map\":{}} x"}) {
+        "{\"weight_map\":{\"a\":\"f\"}", "{\"weight_map\":{},\"weight_map\":{}}", "{\"weight_map\":{\"\\n\":\"f\"}}",
+        "{\"weight_map\":{}} x"}) {
     try {
-      parse_safetensors_index(text, "index");
+      safetensors_index_files(text, "index");
       ADD_FAILURE() << text;
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::kCorrupt) << text;
@@ -365,14 +375,14 @@ TEST(SafetensorsIndex, RefusesMalformedText) {
   }
 }
 
-TEST(SafetensorsIndex, SortsFilesAndKeepsTheOrderOfTensors) {
-  const SafetensorsIndex index =
-      parse_safetensors_index(R"({"weight_map":{"z":"2.s","a":"1.s","m":"2.s"},"metadata":{"x":[{}]}})", "index");
-  EXPECT_EQ(index.files, (std::vector<std::string>{"1.s", "2.s"}));
-  ASSERT_EQ(index.entries.size(), 3u);
-  EXPECT_EQ(index.entries[0].tensor, "z");
-  EXPECT_EQ(index.entries[0].file, 1u);
-  EXPECT_EQ(index.entries[1].file, 0u);
+TEST(SafetensorsIndex, GivesFilesSortedAndTensorsInOrder) {
+  const std::string text = R"({"weight_map":{"z":"2.s","\u0061":"\u0031.s","m":"2.s"},"metadata":{"x":[{}]}})";
+  EXPECT_EQ(safetensors_index_files(text, "index"), (std::vector<std::string>{"1.s", "2.s"}));
+  std::string seen;
+  walk_safetensors_index(text, "index", [&](std::string_view tensor, std::string_view file) {
+    seen += fmt::format("{} in {}; ", tensor, file);
+  });
+  EXPECT_EQ(seen, "z in 2.s; a in 1.s; m in 2.s; ");
 }
 
 }  // namespace
