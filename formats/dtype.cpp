@@ -64,10 +64,10 @@ constexpr int32_t kIdCount = 43;
 
 // id -> index into kTraits, -1 for ids that name no type.
 constexpr auto kIndex = [] {
-  std::array<int8_t, kIdCount> index{};
+  std::array<int, kIdCount> index{};
   index.fill(-1);
   for (size_t i = 0; i < kTraits.size(); ++i) {
-    index[static_cast<size_t>(kTraits[i].type)] = static_cast<int8_t>(i);
+    index[static_cast<size_t>(kTraits[i].type)] = static_cast<int>(i);
   }
   return index;
 }();
@@ -78,16 +78,16 @@ struct NamedId {
 };
 
 constexpr NamedId kRemoved[] = {
-    {4, "Q4_2"},       {5, "Q4_3"},       {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
-    {33, "Q4_0_8_8"},  {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
+    {4, "Q4_2"},      {5, "Q4_3"},        {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
+    {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
 };
 
 constexpr NamedId kIkLlama[] = {
-    {97, "Q8_0_X4"}, {98, "Q8_1_X4"}, {99, "Q8_2_X4"}, {133, "Q6_0"},    {134, "IQ1_BN"},  {135, "IQ2_BN"},
-    {136, "Q8_K64"}, {137, "IQ2_K"},  {138, "IQ3_K"},  {139, "IQ4_K"},   {140, "IQ5_K"},   {141, "IQ6_K"},
-    {144, "IQ4_KS"}, {145, "IQ2_KS"}, {146, "IQ4_KSS"}, {147, "Q8_K16"}, {148, "Q8_K32"},  {149, "Q8_KR8"},
-    {150, "Q8_K128"}, {151, "Q8_KV"}, {152, "IQ5_KS"}, {153, "IQ2_KT"},  {154, "IQ3_KT"},  {155, "IQ4_KT"},
-    {156, "IQ3_KS"}, {157, "IQ2_KL"}, {158, "IQ1_KT"}, {202, "Q4_0_R8"}, {212, "Q4_K_R4"}, {353, "MXFP4_R8"},
+    {97, "Q8_0_X4"},  {98, "Q8_1_X4"}, {99, "Q8_2_X4"},  {133, "Q6_0"},    {134, "IQ1_BN"},  {135, "IQ2_BN"},
+    {136, "Q8_K64"},  {137, "IQ2_K"},  {138, "IQ3_K"},   {139, "IQ4_K"},   {140, "IQ5_K"},   {141, "IQ6_K"},
+    {144, "IQ4_KS"},  {145, "IQ2_KS"}, {146, "IQ4_KSS"}, {147, "Q8_K16"},  {148, "Q8_K32"},  {149, "Q8_KR8"},
+    {150, "Q8_K128"}, {151, "Q8_KV"},  {152, "IQ5_KS"},  {153, "IQ2_KT"},  {154, "IQ3_KT"},  {155, "IQ4_KT"},
+    {156, "IQ3_KS"},  {157, "IQ2_KL"}, {158, "IQ1_KT"},  {202, "Q4_0_R8"}, {212, "Q4_K_R4"}, {353, "MXFP4_R8"},
 };
 
 template <size_t N>

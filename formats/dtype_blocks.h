@@ -10,6 +10,7 @@ namespace tierpack {
 using f16_bits = uint16_t;
 
 #define TIERPACK_PACKED __attribute__((packed))
+// clang-format off
 
 // --- 32 elements. Element j < 16 is the low nibble of qs[j], element j + 16 the high one.
 struct TIERPACK_PACKED BlockQ4_0 { f16_bits d; uint8_t qs[16]; };              // d * (q - 8)
@@ -46,6 +47,7 @@ struct TIERPACK_PACKED BlockIQ4_XS { f16_bits d; uint16_t scales_h; uint8_t scal
 struct TIERPACK_PACKED BlockTQ1_0 { uint8_t qs[48]; uint8_t qh[4]; f16_bits d; };  // five base-3 digits a byte (qh: four)
 struct TIERPACK_PACKED BlockTQ2_0 { uint8_t qs[64]; f16_bits d; };
 
+// clang-format on
 #undef TIERPACK_PACKED
 
 static_assert(sizeof(BlockQ4_0) == 18 && alignof(BlockQ4_0) == 1);

@@ -44,7 +44,8 @@ struct GgufHeader {
 
 // Parses and checks the head of `source`, reading little more than the head itself. The second form is for when only a
 // prefix is at hand, as when a download has begun: the head must lie in the prefix, and data ranges are checked against
-// `promised_bytes`. Throws kCorrupt; kUnsupported for versions, byte orders and tensor types this program does not read.
+// `promised_bytes`. Throws kCorrupt; kUnsupported for versions, byte orders and tensor types this program does not
+// read.
 GgufHeader read_gguf_header(const ByteSource& source);
 GgufHeader read_gguf_header(const ByteSource& prefix, uint64_t promised_bytes);
 
@@ -53,7 +54,7 @@ struct GgufSource {
   std::vector<std::filesystem::path> paths;
   std::vector<File> files;
   std::vector<GgufHeader> headers;
-  std::vector<TensorInfo> tensors;  // of all shards, shard by shard
+  std::vector<TensorInfo> tensors;                  // of all shards, shard by shard
   std::unordered_map<std::string, size_t> by_name;  // index into `tensors`
   const Metadata& metadata() const { return headers.front().metadata; }
   const TensorInfo* find(std::string_view name) const;

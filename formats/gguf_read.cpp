@@ -9,8 +9,8 @@
 namespace tierpack {
 namespace {
 
-// A forward cursor that reads a ByteSource in pieces which grow from 64 KiB to 4 MiB: a small head costs one small read,
-// a large one few requests.
+// A forward cursor that reads a ByteSource in pieces which grow from 64 KiB to 4 MiB: a small head costs one small
+// read, a large one few requests.
 class HeadCursor {
  public:
   // `readable` bytes of the source may be used.
@@ -49,7 +49,8 @@ class HeadCursor {
 
   void need(uint64_t n, const char* what) const {
     if (n > remaining()) {
-      fail_here(fmt::format("{} needs {} bytes but only {} remain; the file is cut off or damaged", what, n, remaining()));
+      fail_here(
+          fmt::format("{} needs {} bytes but only {} remain; the file is cut off or damaged", what, n, remaining()));
     }
   }
 
@@ -80,8 +81,11 @@ bool is_plain_text(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte < 0x20 || byte == 0x7f) return false;
-    const size_t length = byte < 0x80 ? 1 : byte >= 0xc2 && byte < 0xe0 ? 2 : byte >= 0xe0 && byte < 0xf0 ? 3
-                          : byte >= 0xf0 && byte < 0xf5 ? 4 : 0;
+    const size_t length = byte < 0x80                   ? 1
+                          : byte >= 0xc2 && byte < 0xe0 ? 2
+                          : byte >= 0xe0 && byte < 0xf0 ? 3
+                          : byte >= 0xf0 && byte < 0xf5 ? 4
+                                                        : 0;
     if (length == 0 || i + length > text.size()) return false;
     for (size_t k = 1; k < length; ++k) {
       if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
@@ -155,8 +159,8 @@ MetaValue read_array(HeadCursor& in, const std::string& key, uint64_t& elements_
     in.fail_here(fmt::format("'{}' claims {} array elements but only {} bytes remain", key, count, in.remaining()));
   }
   if (count > elements_left) {
-    in.fail_here(fmt::format("'{}' has {} array elements; a header may hold {} in all", key, count,
-                             GgufLimits::kArrayElements));
+    in.fail_here(
+        fmt::format("'{}' has {} array elements; a header may hold {} in all", key, count, GgufLimits::kArrayElements));
   }
   elements_left -= count;
   switch (type) {
@@ -252,7 +256,8 @@ void place_tensors(GgufHeader& header, const std::string& source) {
     const auto end = begin ? checked_add(*begin, tensor.bytes) : std::nullopt;
     if (!end || *end > header.file_bytes) {
       fail(ErrorKind::kCorrupt,
-           "{}: tensor '{}' needs {} bytes at offset {} of the data, which ends {} bytes into it; the file is cut off or "
+           "{}: tensor '{}' needs {} bytes at offset {} of the data, which ends {} bytes into it; the file is cut off "
+           "or "
            "damaged, fetch it again",
            source, tensor.name, tensor.bytes, tensor.offset, header.file_bytes - header.data_offset);
     }
@@ -317,11 +322,12 @@ GgufHeader read_gguf_header(const ByteSource& prefix, uint64_t promised_bytes) {
   const auto tensor_count = in.read<uint64_t>("the number of tensors");
   const auto key_count = in.read<uint64_t>("the number of metadata keys");
   if (tensor_count > in.remaining() / kTensorInfoMin || tensor_count > GgufLimits::kTensors) {
-    in.fail_here(fmt::format("the header claims {} tensors, which cannot be in {} bytes", tensor_count, in.remaining()));
+    in.fail_here(
+        fmt::format("the header claims {} tensors, which cannot be in {} bytes", tensor_count, in.remaining()));
   }
   if (key_count > in.remaining() / kPairMin || key_count > GgufLimits::kKeys) {
-    in.fail_here(fmt::format("the header claims {} metadata keys, which cannot be in {} bytes", key_count,
-                             in.remaining()));
+    in.fail_here(
+        fmt::format("the header claims {} metadata keys, which cannot be in {} bytes", key_count, in.remaining()));
   }
 
   read_metadata(in, key_count, header.metadata);

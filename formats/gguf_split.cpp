@@ -86,8 +86,8 @@ fs::path find_model(const fs::path& directory) {
 uint64_t split_count(const GgufHeader& header) {
   const uint64_t count = header.metadata.u64_or("split.count", 1);
   if (count > GgufLimits::kShards) {
-    fail(ErrorKind::kCorrupt, "{}: split.count is {}, more than the limit of {} shards", header.metadata.source(), count,
-         GgufLimits::kShards);
+    fail(ErrorKind::kCorrupt, "{}: split.count is {}, more than the limit of {} shards", header.metadata.source(),
+         count, GgufLimits::kShards);
   }
   return std::max<uint64_t>(count, 1);
 }

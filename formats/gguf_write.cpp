@@ -51,7 +51,8 @@ class HeadWriter {
     std::visit(
         [&](const auto& elements) {
           using T = typename std::decay_t<decltype(elements)>::value_type;
-          for (const auto& element : elements) put_scalar(value.element_type, MetaValue::Scalar(static_cast<T>(element)));
+          for (const auto& element : elements)
+            put_scalar(value.element_type, MetaValue::Scalar(static_cast<T>(element)));
         },
         std::get<MetaValue::Array>(value.value));
   }

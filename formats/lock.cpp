@@ -23,7 +23,8 @@ bool is_hex(std::string_view text, size_t digits) {
 
 // Values that end up in requests and on terminals.
 bool is_printable(std::string_view text) {
-  return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  return std::none_of(text.begin(), text.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
 // A refused value for an error message.
@@ -115,10 +116,8 @@ std::string encode_lock(const Lock& lock) {
   sort_and_check(sorted, lock.source);
   Json files = Json::array();
   for (const LockFile& file : sorted) {
-    Json entry = {{"path", file.path},
-                  {"size", file.size},
-                  {"sha256", file.sha256.hex()},
-                  {"hash_origin", file.hash_origin}};
+    Json entry = {
+        {"path", file.path}, {"size", file.size}, {"sha256", file.sha256.hex()}, {"hash_origin", file.hash_origin}};
     if (file.git_sha1) entry["git_sha1"] = *file.git_sha1;
     entry["url"] = file.url;
     files.push_back(std::move(entry));

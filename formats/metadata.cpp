@@ -8,7 +8,7 @@ namespace tierpack {
 namespace {
 
 std::string kind_text(const MetaValue& value) {
-  static constexpr const char* kNames[] = {"u8",   "i8",   "u16",    "i16",   "u32", "i32", "f32",
+  static constexpr const char* kNames[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                            "bool", "string", "array", "u64", "i64", "f64"};
   const auto name = [](ValueType type) { return kNames[static_cast<size_t>(type)]; };
   if (value.is_array()) return fmt::format("an array of {} {}", value.array_size(), name(value.element_type));

@@ -16,8 +16,19 @@ namespace tierpack {
 
 // GGUF value type ids.
 enum class ValueType : int32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9,
-  kU64 = 10, kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 
 struct MetaValue {
@@ -59,7 +70,7 @@ class Metadata {
   bool boolean_or(std::string_view key, bool fallback) const;
   std::string string(std::string_view key) const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
-  std::vector<uint64_t> u64_array(std::string_view key) const;      // a scalar counts as one element
+  std::vector<uint64_t> u64_array(std::string_view key) const;  // a scalar counts as one element
   std::vector<int64_t> i64_array(std::string_view key) const;
   std::vector<double> f64_array(std::string_view key) const;
   const std::vector<std::string>& string_array(std::string_view key) const;

@@ -162,8 +162,9 @@ void read_attention(const KeyReader& in, ModelConfig& config) {
   std::vector<bool> skipped = config.recurrent;
   skipped.resize(config.blocks());
   config.heads = in.uniform_count("attention.head_count", 1, kHeadsMax, skipped);
-  config.kv_heads =
-      in.has("attention.head_count_kv") ? in.uniform_count("attention.head_count_kv", 1, kHeadsMax, skipped) : config.heads;
+  config.kv_heads = in.has("attention.head_count_kv")
+                        ? in.uniform_count("attention.head_count_kv", 1, kHeadsMax, skipped)
+                        : config.heads;
   if (config.heads % config.kv_heads != 0) {
     in.corrupt(fmt::format("{} query heads do not divide over {} key-value heads", config.heads, config.kv_heads));
   }
@@ -174,7 +175,8 @@ void read_attention(const KeyReader& in, ModelConfig& config) {
   config.head_dim = in.count_or("attention.key_length", config.hidden / config.heads, 1, kWidthMax);
   const uint32_t value_dim = in.count_or("attention.value_length", config.head_dim, 1, kWidthMax);
   if (value_dim != config.head_dim) {
-    in.unsupported(fmt::format("attention heads have keys of {} and values of {} elements", config.head_dim, value_dim));
+    in.unsupported(
+        fmt::format("attention heads have keys of {} and values of {} elements", config.head_dim, value_dim));
   }
   config.rotary_dim = in.count_or("rope.dimension_count", config.head_dim, 2, kWidthMax);
   if (config.rotary_dim % 2 != 0 || config.rotary_dim > config.head_dim) {
@@ -238,7 +240,8 @@ void read_gdn(const KeyReader& in, ModelConfig& config) {
   gdn.k_heads = in.count("ssm.group_count", 1, kHeadsMax);
   gdn.v_heads = in.count("ssm.time_step_rank", 1, kHeadsMax);
   if (gdn.v_heads % gdn.k_heads != 0) {
-    in.corrupt(fmt::format("{} value heads of the delta net do not divide over {} key heads", gdn.v_heads, gdn.k_heads));
+    in.corrupt(
+        fmt::format("{} value heads of the delta net do not divide over {} key heads", gdn.v_heads, gdn.k_heads));
   }
   const uint32_t inner = in.count("ssm.inner_size", 1, std::numeric_limits<int32_t>::max());
   if (uint64_t{gdn.v_heads} * gdn.head_dim != inner) {
@@ -285,7 +288,8 @@ void read_ple(const KeyReader& in, ModelConfig& config) {
   if (!in.has("ple.layers")) return;
   const std::vector<uint64_t> layers = in.metadata().u64_array(in.key("ple.layers"));
   if (layers.empty()) return;
-  if (layers.size() != 1) in.unsupported(fmt::format("{} blocks have an n-gram embedding instead of one", layers.size()));
+  if (layers.size() != 1)
+    in.unsupported(fmt::format("{} blocks have an n-gram embedding instead of one", layers.size()));
   if (layers[0] >= config.layers) {
     in.corrupt(fmt::format("{} names block {} of {}", in.key("ple.layers"), layers[0], config.layers));
   }

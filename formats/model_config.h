@@ -17,30 +17,36 @@ const char* architecture_name(Architecture architecture);
 struct ModelConfig {
   Architecture architecture = Architecture::kQwen3Moe;
   std::string name;
-  uint32_t vocab = 0;             // rows of token_embd
-  uint32_t hidden = 0;            // embedding_length
-  uint32_t layers = 0;            // trunk blocks, MTP blocks not counted
-  uint32_t mtp_layers = 0;        // nextn_predict_layers; blocks layers .. layers + mtp_layers - 1
-  uint32_t context = 0;           // context_length
+  uint32_t vocab = 0;       // rows of token_embd
+  uint32_t hidden = 0;      // embedding_length
+  uint32_t layers = 0;      // trunk blocks, MTP blocks not counted
+  uint32_t mtp_layers = 0;  // nextn_predict_layers; blocks layers .. layers + mtp_layers - 1
+  uint32_t context = 0;     // context_length
   float norm_eps = 1e-6f;
 
-  uint32_t heads = 0;             // query heads
+  uint32_t heads = 0;  // query heads
   uint32_t kv_heads = 0;
-  uint32_t head_dim = 0;          // key_length == value_length
-  uint32_t rotary_dim = 0;        // rotated leading dims of a head, even
+  uint32_t head_dim = 0;    // key_length == value_length
+  uint32_t rotary_dim = 0;  // rotated leading dims of a head, even
   float rope_base = 0;
 
   uint32_t experts = 0;
   uint32_t experts_used = 0;
-  uint32_t expert_ff = 0;         // width of a routed expert
-  uint32_t shared_ff = 0;         // width of the shared expert, 0 = none
+  uint32_t expert_ff = 0;  // width of a routed expert
+  uint32_t shared_ff = 0;  // width of the shared expert, 0 = none
 
   // qwen4exp only.
-  std::vector<bool> recurrent;            // [layers + mtp_layers]: gated delta net instead of attention
-  std::vector<uint32_t> compress_ratio;   // [layers + mtp_layers]: tokens a QSA block, 0 = dense attention
-  struct Gdn { uint32_t conv = 0, head_dim = 0, k_heads = 0, v_heads = 0; } gdn;
-  struct Indexer { uint32_t heads = 0, head_dim = 0, budget = 0 /* tokens */; } indexer;
-  struct HyperConnection { uint32_t streams = 0, low_rank = 0; } hc;
+  std::vector<bool> recurrent;           // [layers + mtp_layers]: gated delta net instead of attention
+  std::vector<uint32_t> compress_ratio;  // [layers + mtp_layers]: tokens a QSA block, 0 = dense attention
+  struct Gdn {
+    uint32_t conv = 0, head_dim = 0, k_heads = 0, v_heads = 0;
+  } gdn;
+  struct Indexer {
+    uint32_t heads = 0, head_dim = 0, budget = 0 /* tokens */;
+  } indexer;
+  struct HyperConnection {
+    uint32_t streams = 0, low_rank = 0;
+  } hc;
   struct Ple {
     int32_t layer = -1;  // the one block that has it, -1 = none
     uint32_t ngram = 0, heads_per_ngram = 0, conv = 0, head_dim = 0, eos = 0;
@@ -48,7 +54,7 @@ struct ModelConfig {
     std::vector<uint64_t> offsets;      // [heads], rows
     std::vector<uint64_t> sizes;        // [heads], rows
     uint32_t heads() const { return static_cast<uint32_t>(sizes.size()); }
-    uint64_t table_rows = 0;            // smallest table that holds every head
+    uint64_t table_rows = 0;  // smallest table that holds every head
   } ple;
 
   uint32_t blocks() const { return layers + mtp_layers; }

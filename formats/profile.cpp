@@ -141,7 +141,8 @@ std::string encode_profile(const Profile& profile) {
   out += fmt::format(
       "\"model\": {{\"architecture\": {}, \"routing_id\": \"{}\", \"layers\": {}, \"experts\": {}, \"used\": {}}},\n",
       quoted(profile.architecture), profile.routing_id.hex(), profile.layers, profile.experts, profile.used);
-  out += fmt::format("\"tool\": {{\"name\": \"tierpack\", \"version\": {}}},\n\"corpora\": [", quoted(profile.tool_version));
+  out += fmt::format("\"tool\": {{\"name\": \"tierpack\", \"version\": {}}},\n\"corpora\": [",
+                     quoted(profile.tool_version));
   const char* separator = "\n";
   for (const ProfileCorpus& corpus : profile.corpora) {
     out += fmt::format("{}{{\"name\": {}, \"sha256\": \"{}\", \"tokens\": {}}}", separator, quoted(corpus.name),

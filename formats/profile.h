@@ -24,13 +24,13 @@ struct ProfileCorpus {
 struct Profile {
   std::string architecture;
   Sha256Digest routing_id;
-  uint32_t layers = 0;   // trunk blocks
+  uint32_t layers = 0;  // trunk blocks
   uint32_t experts = 0;
-  uint32_t used = 0;     // experts per token
+  uint32_t used = 0;  // experts per token
   std::string tool_version;
   std::vector<ProfileCorpus> corpora;
-  std::vector<uint64_t> counts;   // (layers, experts): times routed to
-  std::vector<double> weights;    // (layers, experts): summed router weight
+  std::vector<uint64_t> counts;  // (layers, experts): times routed to
+  std::vector<double> weights;   // (layers, experts): summed router weight
 
   uint64_t tokens() const;  // over all corpora
   uint64_t count(uint32_t layer, uint32_t expert) const { return counts[size_t{layer} * experts + expert]; }

@@ -9,8 +9,8 @@
 
 namespace tierpack {
 
-// Shape in ggml order: ne[0] is contiguous. A matrix {in, out} computes y[o] = sum_i W[o][i] x[i]; a stack of experts is
-// {in, out, experts}. Missing dimensions are 1.
+// Shape in ggml order: ne[0] is contiguous. A matrix {in, out} computes y[o] = sum_i W[o][i] x[i]; a stack of experts
+// is {in, out, experts}. Missing dimensions are 1.
 struct Shape {
   std::array<uint64_t, 4> ne{1, 1, 1, 1};
   uint32_t dims = 1;  // as written in the file, 0..4

@@ -80,7 +80,8 @@ TEST(Dequant, PlainNumbersConvert) {
   EXPECT_EQ(decode_numbers<double>(DType::kF64, {1.0 / 3, -2}), (std::vector<float>{1.0f / 3, -2}));
   EXPECT_EQ(decode_numbers<int8_t>(DType::kI8, {-128, 127}), (std::vector<float>{-128, 127}));
   EXPECT_EQ(decode_numbers<int16_t>(DType::kI16, {-32768, 7}), (std::vector<float>{-32768, 7}));
-  EXPECT_EQ(decode_numbers<int32_t>(DType::kI32, {-2147483647 - 1, 16777216}), (std::vector<float>{-2147483648.0f, 16777216}));
+  EXPECT_EQ(decode_numbers<int32_t>(DType::kI32, {-2147483647 - 1, 16777216}),
+            (std::vector<float>{-2147483648.0f, 16777216}));
   EXPECT_EQ(decode_numbers<int64_t>(DType::kI64, {int64_t{1} << 40, -1}), (std::vector<float>{1099511627776.0f, -1}));
 }
 
@@ -165,7 +166,8 @@ TEST(Dequant, Bfloat16RoundsToNearestEven) {
 TEST(Dequant, BlockScales) {
   EXPECT_EQ(e8m0_half_to_f32(0), std::ldexp(1.0f, -128));
   EXPECT_EQ(e8m0_half_to_f32(1), std::ldexp(1.0f, -127));
-  for (int code = 2; code < 256; ++code) EXPECT_EQ(e8m0_half_to_f32(static_cast<uint8_t>(code)), std::ldexp(1.0f, code - 128));
+  for (int code = 2; code < 256; ++code)
+    EXPECT_EQ(e8m0_half_to_f32(static_cast<uint8_t>(code)), std::ldexp(1.0f, code - 128));
   EXPECT_EQ(ue4m3_half_to_f32(0x7f), 0.0f);
   EXPECT_EQ(ue4m3_half_to_f32(0x7e), 224.0f);
   EXPECT_EQ(ue4m3_half_to_f32(0x38), 0.5f);

@@ -18,6 +18,7 @@ struct Row {
 };
 
 // ggml's table, typed in from its description; all_dtypes() must say exactly this.
+// clang-format off
 constexpr Row kTable[] = {
     {0, "F32", 1, 4, 32},          {1, "F16", 1, 2, 16},           {2, "Q4_0", 32, 18, 4.5},
     {3, "Q4_1", 32, 20, 5},        {6, "Q5_0", 32, 22, 5.5},       {7, "Q5_1", 32, 24, 6},
@@ -32,6 +33,7 @@ constexpr Row kTable[] = {
     {35, "TQ2_0", 256, 66, 2.0625}, {39, "MXFP4", 32, 17, 4.25},   {40, "NVFP4", 64, 36, 4.5},
     {41, "Q1_0", 128, 18, 1.125},  {42, "Q2_0", 64, 18, 2.25},
 };
+// clang-format on
 
 TEST(DType, TraitsSayWhatGgmlSays) {
   ASSERT_EQ(all_dtypes().size(), std::size(kTable));

@@ -39,8 +39,8 @@ namespace tierpack {
 namespace {
 
 using testing_support::GgufBuilder;
-using testing_support::thrown_by;
 using testing_support::Thrown;
+using testing_support::thrown_by;
 
 struct Outcome {
   Thrown thrown;
@@ -90,9 +90,10 @@ std::vector<std::byte> bytes_of(T... values) {
   return out;
 }
 
-constexpr uint64_t kHuge[] = {~uint64_t{0},        uint64_t{1} << 63, (uint64_t{1} << 63) - 1, uint64_t{1} << 62,
-                              uint64_t{1} << 61,   uint64_t{1} << 60, uint64_t{1} << 40,       uint64_t{1} << 32,
-                              (uint64_t{1} << 32) - 1, uint64_t{1} << 31, 1'000'000};
+constexpr uint64_t kHuge[] = {~uint64_t{0},      uint64_t{1} << 63, (uint64_t{1} << 63) - 1,
+                              uint64_t{1} << 62, uint64_t{1} << 61, uint64_t{1} << 60,
+                              uint64_t{1} << 40, uint64_t{1} << 32, (uint64_t{1} << 32) - 1,
+                              uint64_t{1} << 31, 1'000'000};
 
 TEST(GgufHostile, EveryTruncationIsCorrupt) {
   const std::vector<std::byte> file = example().build();
@@ -106,8 +107,8 @@ TEST(GgufHostile, EveryTruncationIsCorrupt) {
 }
 
 TEST(GgufHostile, TruncatedPebbleIsCorrupt) {
-  const File pebble = File::open(TIERPACK_SOURCE_DIR "/models/pebble/pebble-24M-A5M-MTP-Q4_K_M-00001-of-00002.gguf",
-                                 File::Mode::kRead);
+  const File pebble =
+      File::open(TIERPACK_SOURCE_DIR "/models/pebble/pebble-24M-A5M-MTP-Q4_K_M-00001-of-00002.gguf", File::Mode::kRead);
   const uint64_t head = read_gguf_header(pebble).data_offset;
   std::vector<std::byte> bytes(head + 4096);
   pebble.read_at(0, bytes);
@@ -249,7 +250,8 @@ TEST(GgufHostile, KeysAreUniquePlainText) {
 }
 
 TEST(GgufHostile, TensorNamesAreUniquePlainText) {
-  expect_corrupt(GgufBuilder().add_tensor("t", DType::kF32, {1}).add_tensor("t", DType::kF32, {1}), "two tensors are named 't'");
+  expect_corrupt(GgufBuilder().add_tensor("t", DType::kF32, {1}).add_tensor("t", DType::kF32, {1}),
+                 "two tensors are named 't'");
   expect_corrupt(GgufBuilder().add_tensor("", DType::kF32, {1}).u32("x", 1), "is empty");
   expect_corrupt(GgufBuilder().add_tensor(std::string("t\0", 2), DType::kF32, {1}), "not plain text");
   expect_corrupt(GgufBuilder().add_tensor("t\n", DType::kF32, {1}), "not plain text");
@@ -291,10 +293,13 @@ TEST(GgufHostile, Dimensions) {
 // CVE-2026-33298, issue 27203, PR 24759: products that wrap to something small.
 TEST(GgufHostile, SizesThatWrap) {
   constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
-  for (const std::vector<uint64_t>& shape :
-       {std::vector<uint64_t>{kMax, 2}, {uint64_t{1} << 32, uint64_t{1} << 32}, {uint64_t{1} << 63}, {~uint64_t{0}},
-        {1, ~uint64_t{0}, 2}, {uint64_t{1} << 21, uint64_t{1} << 21, uint64_t{1} << 22, 1},
-        {3, 6148914691236517206u}}) {
+  for (const std::vector<uint64_t>& shape : {std::vector<uint64_t>{kMax, 2},
+                                             {uint64_t{1} << 32, uint64_t{1} << 32},
+                                             {uint64_t{1} << 63},
+                                             {~uint64_t{0}},
+                                             {1, ~uint64_t{0}, 2},
+                                             {uint64_t{1} << 21, uint64_t{1} << 21, uint64_t{1} << 22, 1},
+                                             {3, 6148914691236517206u}}) {
     expect_corrupt(one_tensor(0, shape), "the product of the dimensions overflows");
   }
   expect_corrupt(one_tensor(0, {uint64_t{1} << 62}), "the size in bytes overflows");

@@ -21,7 +21,8 @@ const std::string kPebble = TIERPACK_SOURCE_DIR "/models/pebble/pebble-24M-A5M-M
 // A fresh directory for one test.
 fs::path scratch() {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const fs::path path = fs::path(testing::TempDir()) / (std::string("tierpack_") + test->test_suite_name() + "_" + test->name());
+  const fs::path path =
+      fs::path(testing::TempDir()) / (std::string("tierpack_") + test->test_suite_name() + "_" + test->name());
   fs::remove_all(path);
   fs::create_directories(path);
   return path;

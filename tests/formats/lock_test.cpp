@@ -27,7 +27,8 @@ Lock example() {
   lock.endpoint = "https://huggingface.co";
   lock.revision = "0123456789012345678901234567890123456789";
   lock.files.push_back({"b/model.gguf", 1ull << 40, Sha256Digest::from_hex(kHash), "hub", {}, "https://x/b"});
-  lock.files.push_back({"README.md", 12, Sha256Digest::from_hex(kHash), "observed", std::string(40, '0'), "https://x/r"});
+  lock.files.push_back(
+      {"README.md", 12, Sha256Digest::from_hex(kHash), "observed", std::string(40, '0'), "https://x/r"});
   return lock;
 }
 
@@ -112,10 +113,10 @@ TEST(Lock, SafeRelativePaths) {
     EXPECT_TRUE(is_safe_relative_path(good)) << good;
   }
   for (const std::string& bad :
-       {std::string(), std::string("/a"), std::string("a/"), std::string("a//b"), std::string("."), std::string("a/./b"),
-        std::string(".."), std::string("../a"), std::string("a/.."), std::string("a\\b"), std::string("C:a"),
-        std::string("c:/a"), std::string("a\nb"), std::string("a\0b", 3), std::string("a\x7f"), std::string(256, 'x'),
-        std::string("a/") + std::string(256, 'x')}) {
+       {std::string(), std::string("/a"), std::string("a/"), std::string("a//b"), std::string("."),
+        std::string("a/./b"), std::string(".."), std::string("../a"), std::string("a/.."), std::string("a\\b"),
+        std::string("C:a"), std::string("c:/a"), std::string("a\nb"), std::string("a\0b", 3), std::string("a\x7f"),
+        std::string(256, 'x'), std::string("a/") + std::string(256, 'x')}) {
     EXPECT_FALSE(is_safe_relative_path(bad)) << bad;
   }
 }

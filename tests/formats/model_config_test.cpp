@@ -72,7 +72,9 @@ Keys qwen4exp() {
   Keys k;
   k.set("general.architecture", "qwen4exp").set("general.type", "model");
   k.set(a + "block_count", n(9)).set(a + "nextn_predict_layers", n(1)).set(a + "context_length", n(262144));
-  k.set(a + "embedding_length", n(2560)).set(a + "attention.head_count", n(24)).set(a + "attention.head_count_kv", n(2));
+  k.set(a + "embedding_length", n(2560))
+      .set(a + "attention.head_count", n(24))
+      .set(a + "attention.head_count_kv", n(2));
   k.set(a + "attention.key_length", n(256)).set(a + "attention.value_length", n(256));
   k.set(a + "attention.layer_norm_rms_epsilon", 1e-6).set(a + "rope.dimension_count", n(64));
   k.set(a + "rope.freq_base", 1e7).set(a + "rope.dimension_sections", {11, 11, 10, 0});
@@ -83,7 +85,9 @@ Keys qwen4exp() {
   k.set(a + "hyper_connection.count", n(4)).set(a + "hyper_connection.low_rank", n(320));
   k.set(a + "attention.indexer.head_count", n(4)).set(a + "attention.indexer.key_length", n(128));
   k.set(a + "attention.indexer.top_k", n(2048)).set(a + "attention.compress_ratios", {0, 0, 0, 4, 0, 0, 0, 4, 0});
-  k.set(a + "ple.layers", std::vector<uint64_t>{1}).set(a + "ple.ngram_size", n(3)).set(a + "ple.heads_per_ngram", n(8));
+  k.set(a + "ple.layers", std::vector<uint64_t>{1})
+      .set(a + "ple.ngram_size", n(3))
+      .set(a + "ple.heads_per_ngram", n(8));
   k.set(a + "ple.conv_kernel", n(4)).set(a + "ple.eos_token_id", n(999));
   k.set(a + "embedding_length_per_layer_input", n(160));
   k.set(a + "ple.layer_multipliers", {23703573157769, 20109073645365, 8052911324071});
@@ -171,7 +175,8 @@ TEST(ModelConfig, OtherSpellings) {
   // Attention may be dense everywhere; the indexer's keys are then not needed.
   k = qwen4exp();
   k.set("qwen4exp.attention.compress_ratios", std::vector<uint64_t>(9, 0));
-  for (const char* key : {"head_count", "key_length", "top_k"}) k.remove(std::string("qwen4exp.attention.indexer.") + key);
+  for (const char* key : {"head_count", "key_length", "top_k"})
+    k.remove(std::string("qwen4exp.attention.indexer.") + key);
   EXPECT_EQ(k.read().indexer.heads, 0u);
   k.remove("qwen4exp.attention.compress_ratios");
   EXPECT_EQ(k.read().compress_ratio, std::vector<uint32_t>(9, 0));
@@ -221,9 +226,9 @@ TEST(ModelConfig, ImpossibleTrunksAreRefused) {
     changes.push_back({key, [=](Keys& k) { k.set(a + key, "many"); }});
     changes.push_back({key, [=](Keys& k) { k.set(a + key, -1.0); }});
   }
-  for (const char* key : {"block_count", "embedding_length", "context_length", "attention.head_count", "expert_count",
-                          "expert_used_count", "expert_feed_forward_length", "rope.freq_base",
-                          "attention.layer_norm_rms_epsilon"}) {
+  for (const char* key :
+       {"block_count", "embedding_length", "context_length", "attention.head_count", "expert_count",
+        "expert_used_count", "expert_feed_forward_length", "rope.freq_base", "attention.layer_norm_rms_epsilon"}) {
     changes.push_back({key, [=](Keys& k) { k.remove(a + key); }});
   }
   for (const double value : {0.0, -1e-6, kNan, kInf, -kInf, 1e-60, 2.0}) {
@@ -239,15 +244,21 @@ TEST(ModelConfig, ImpossibleTrunksAreRefused) {
       {"odd rotation", [=](Keys& k) { k.set(a + "rope.dimension_count", n(63)); }},
       {"two vocabularies", [=](Keys& k) { k.set(a + "vocab_size", n(1001)); }},
       {"no vocabulary", [=](Keys& k) { k.remove("tokenizer.ggml.tokens"); }},
-      {"short array", [=](Keys& k) { k.set(a + "attention.head_count", {32, 32}); }},
+      {"short array",
+       [=](Keys& k) {
+         k.set(a + "attention.head_count", {32, 32});
+       }},
       {"only draft blocks", [=](Keys& k) { k.set(a + "nextn_predict_layers", n(48)); }},
       {"draft blocks", [=](Keys& k) { k.set(a + "nextn_predict_layers", n(1)); }, ErrorKind::kUnsupported},
-      {"different heads", [=](Keys& k) {
+      {"different heads",
+       [=](Keys& k) {
          std::vector<uint64_t> heads(48, 32);
          heads[7] = 16;
          k.set(a + "attention.head_count", heads);
-       }, ErrorKind::kUnsupported},
-      {"values narrower than keys", [=](Keys& k) { k.set(a + "attention.value_length", n(64)); }, ErrorKind::kUnsupported},
+       },
+       ErrorKind::kUnsupported},
+      {"values narrower than keys", [=](Keys& k) { k.set(a + "attention.value_length", n(64)); },
+       ErrorKind::kUnsupported},
       {"yarn", [=](Keys& k) { k.set(a + "rope.scaling.type", "yarn").set(a + "rope.scaling.factor", 4.0); },
        ErrorKind::kUnsupported},
       {"linear", [=](Keys& k) { k.set(a + "rope.scaling.factor", 4.0); }, ErrorKind::kUnsupported},
@@ -270,10 +281,11 @@ TEST(ModelConfig, ImpossibleTrunksAreRefused) {
 TEST(ModelConfig, ImpossibleQwen4ExpIsRefused) {
   const std::string a = "qwen4exp.";
   std::vector<Change> changes;
-  for (const char* key : {"expert_shared_feed_forward_length", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size",
-                          "ssm.time_step_rank", "ssm.group_count", "hyper_connection.count", "hyper_connection.low_rank",
-                          "attention.indexer.head_count", "attention.indexer.key_length", "attention.indexer.top_k",
-                          "ple.ngram_size", "ple.heads_per_ngram", "ple.conv_kernel", "embedding_length_per_layer_input"}) {
+  for (const char* key :
+       {"expert_shared_feed_forward_length", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size",
+        "ssm.time_step_rank", "ssm.group_count", "hyper_connection.count", "hyper_connection.low_rank",
+        "attention.indexer.head_count", "attention.indexer.key_length", "attention.indexer.top_k", "ple.ngram_size",
+        "ple.heads_per_ngram", "ple.conv_kernel", "embedding_length_per_layer_input"}) {
     changes.push_back({key, [=](Keys& k) { k.remove(a + key); }});
     for (const uint64_t value : {uint64_t{0}, uint64_t{0xffffffff}, ~uint64_t{0}}) {
       changes.push_back({key, [=](Keys& k) { k.set(a + key, value); }});
@@ -283,13 +295,27 @@ TEST(ModelConfig, ImpossibleQwen4ExpIsRefused) {
       {"one stream", [=](Keys& k) { k.set(a + "hyper_connection.count", n(1)); }},
       {"value heads do not divide", [=](Keys& k) { k.set(a + "ssm.group_count", n(36)); }},
       {"inner size", [=](Keys& k) { k.set(a + "ssm.inner_size", n(6145)); }},
-      {"sections", [=](Keys& k) { k.set(a + "rope.dimension_sections", {11, 11, 11, 0}); }},
-      {"sections that wrap", [=](Keys& k) { k.set(a + "rope.dimension_sections", {1, ~uint64_t{0}, 1, 0}); }},
-      {"two sections", [=](Keys& k) { k.set(a + "rope.dimension_sections", {16, 16}); }},
+      {"sections",
+       [=](Keys& k) {
+         k.set(a + "rope.dimension_sections", {11, 11, 11, 0});
+       }},
+      {"sections that wrap",
+       [=](Keys& k) {
+         k.set(a + "rope.dimension_sections", {1, ~uint64_t{0}, 1, 0});
+       }},
+      {"two sections",
+       [=](Keys& k) {
+         k.set(a + "rope.dimension_sections", {16, 16});
+       }},
       {"no kind of layers", [=](Keys& k) { k.remove(a + "full_attention_interval"); }},
       {"two kinds of layers",
-       [=](Keys& k) { k.set_flags(a + "attention.recurrent_layers", {1, 0, 1, 0, 1, 1, 1, 0, 0}); }},
-      {"few kinds of layers", [=](Keys& k) { k.set_flags(a + "attention.recurrent_layers", {1, 1}); }},
+       [=](Keys& k) {
+         k.set_flags(a + "attention.recurrent_layers", {1, 0, 1, 0, 1, 1, 1, 0, 0});
+       }},
+      {"few kinds of layers",
+       [=](Keys& k) {
+         k.set_flags(a + "attention.recurrent_layers", {1, 1});
+       }},
       {"recurrent draft block",
        [=](Keys& k) {
          k.remove(a + "full_attention_interval");
@@ -297,21 +323,34 @@ TEST(ModelConfig, ImpossibleQwen4ExpIsRefused) {
        },
        ErrorKind::kUnsupported},
       {"interval 0", [=](Keys& k) { k.set(a + "full_attention_interval", n(0)); }},
-      {"few ratios", [=](Keys& k) { k.set(a + "attention.compress_ratios", {0, 0, 0, 4}); }},
+      {"few ratios",
+       [=](Keys& k) {
+         k.set(a + "attention.compress_ratios", {0, 0, 0, 4});
+       }},
       {"no ratios", [=](Keys& k) { k.remove(a + "attention.compress_ratios"); }},
       {"ratio of a recurrent block",
-       [=](Keys& k) { k.set(a + "attention.compress_ratios", {4, 0, 0, 4, 0, 0, 0, 4, 0}); }},
+       [=](Keys& k) {
+         k.set(a + "attention.compress_ratios", {4, 0, 0, 4, 0, 0, 0, 4, 0});
+       }},
       {"budget of half a block", [=](Keys& k) { k.set(a + "attention.indexer.top_k", n(2050)); }},
       {"narrow indexer", [=](Keys& k) { k.set(a + "attention.indexer.key_length", n(32)); }},
       {"block of the table", [=](Keys& k) { k.set(a + "ple.layers", std::vector<uint64_t>{8}); }},
       {"attention block with the table", [=](Keys& k) { k.set(a + "ple.layers", std::vector<uint64_t>{3}); },
        ErrorKind::kUnsupported},
-      {"two tables", [=](Keys& k) { k.set(a + "ple.layers", {1, 2}); }, ErrorKind::kUnsupported},
+      {"two tables",
+       [=](Keys& k) {
+         k.set(a + "ple.layers", {1, 2});
+       },
+       ErrorKind::kUnsupported},
       {"eos", [=](Keys& k) { k.set(a + "ple.eos_token_id", n(1000)); }},
-      {"multipliers", [=](Keys& k) { k.set(a + "ple.layer_multipliers", {1, 2}); }},
+      {"multipliers",
+       [=](Keys& k) {
+         k.set(a + "ple.layer_multipliers", {1, 2});
+       }},
       {"offsets", [=](Keys& k) { k.set(a + "ple.head_offsets", std::vector<uint64_t>(15, 0)); }},
       {"empty head", [=](Keys& k) { k.set(a + "ple.head_vocab_sizes", std::vector<uint64_t>(16, 0)); }},
-      {"heads beyond any table", [=](Keys& k) { k.set(a + "ple.head_offsets", std::vector<uint64_t>(16, 0x7fffffff)); }},
+      {"heads beyond any table",
+       [=](Keys& k) { k.set(a + "ple.head_offsets", std::vector<uint64_t>(16, 0x7fffffff)); }},
       {"heads that wrap", [=](Keys& k) { k.set(a + "ple.head_offsets", std::vector<uint64_t>(16, ~uint64_t{0})); }},
       {"row width", [=](Keys& k) { k.set(a + "embedding_length_per_layer_input", n(161)); }},
   };

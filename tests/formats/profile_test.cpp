@@ -98,7 +98,8 @@ TEST(Profile, BadContentIsCorrupt) {
   for (const std::string& text : bad) {
     EXPECT_EQ(kind_of([&] { parse_profile(text, "test.json"); }), ErrorKind::kCorrupt) << text;
   }
-  EXPECT_EQ(kind_of([&] { parse_profile(edited("\"version\": 1,", "\"version\": 9,"), "t"); }), ErrorKind::kUnsupported);
+  EXPECT_EQ(kind_of([&] { parse_profile(edited("\"version\": 1,", "\"version\": 9,"), "t"); }),
+            ErrorKind::kUnsupported);
   // Sizes are refused before anything of that size is made.
   EXPECT_EQ(kind_of([&] {
               parse_profile(edited("\"layers\": 2, \"experts\": 3", "\"layers\": 4096, \"experts\": 65536"), "t");

@@ -1,5 +1,5 @@
-// GGUF heads from arbitrary bytes: the reader, the model configuration and the printers end in a value or an Error; what
-// was read can be written and read again with the same content.
+// GGUF heads from arbitrary bytes: the reader, the model configuration and the printers end in a value or an Error;
+// what was read can be written and read again with the same content.
 #include <cstdlib>
 
 #include "base/error.h"

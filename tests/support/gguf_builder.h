@@ -6,7 +6,8 @@
 //   b.add_tensor("token_embd.weight", DType::kF32, {64, 2}, bytes);   // or add_tensor(name, type, shape) for zeros
 //   std::vector<std::byte> file = b.build();
 //   b.write(path);                         // one file
-//   b.write_split(directory, "model", 3);  // model-00001-of-00003.gguf ...: tensors in equal runs, first shard has keys
+//   b.write_split(directory, "model", 3);  // model-00001-of-00003.gguf ...: tensors in equal runs, first shard has
+//   keys
 //
 // Raw values for hostile files: `version`, `alignment`, `tensor_count`, `key_count` override what is written, and each
 // tensor's `offset` override replaces the computed one.
@@ -32,8 +33,8 @@ class GgufBuilder {
  public:
   struct Tensor {
     std::string name;
-    int32_t type = 0;              // ggml id
-    std::vector<uint64_t> shape;   // contiguous dimension first
+    int32_t type = 0;             // ggml id
+    std::vector<uint64_t> shape;  // contiguous dimension first
     std::vector<std::byte> bytes;
     std::optional<uint64_t> offset;  // relative to the data section; set = written as it is
   };
@@ -150,7 +151,8 @@ class GgufBuilder {
       part.i32("split.tensors.count", static_cast<int32_t>(tensors.size()));
       const size_t begin = tensors.size() * shard / shards;
       const size_t end = tensors.size() * (size_t{shard} + 1) / shards;
-      part.tensors.assign(tensors.begin() + static_cast<ptrdiff_t>(begin), tensors.begin() + static_cast<ptrdiff_t>(end));
+      part.tensors.assign(tensors.begin() + static_cast<ptrdiff_t>(begin),
+                          tensors.begin() + static_cast<ptrdiff_t>(end));
       files.push_back(part.build());
     }
     return files;
