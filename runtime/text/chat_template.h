@@ -1,12 +1,13 @@
 // Chat templates: the Jinja subset that model repositories use, in an interpreter of our own without access to anything
 // but the values given, bounded in time, depth and output. Behaves as Jinja2 with trim_blocks and lstrip_blocks, as
-// transformers sets it up.
+// transformers sets it up: immutable sandbox, loop controls, its tojson, raise_exception, strftime_now and generation
+// tags. What is left out: docs/text.md. Immutable after construction and safe to share between threads.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace tierpack::text {
 
@@ -18,9 +19,13 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // Renders with `variables`, a JSON object text: messages, tools, add_generation_prompt, bos_token, eos_token and any
-  // template arguments (enable_thinking, ...). raise_exception in the template becomes kUsage with its message.
+  // Renders with `variables`, a JSON object text: messages, tools (null for none), add_generation_prompt, bos_token,
+  // eos_token and any template arguments (enable_thinking, ...). Arguments of tool calls should be objects, not JSON in a
+  // string. kUsage: raise_exception in the template, with its message, and whatever else the template refuses, with the
+  // line; kCorrupt: no JSON; kCapacity: the limits on time and memory.
   std::string render(std::string_view variables_json) const;
+  // The same at another time (Unix seconds), for templates that ask for the date.
+  std::string render(std::string_view variables_json, int64_t now) const;
 
  private:
   struct Impl;
