@@ -15,8 +15,8 @@ namespace {
 
 // Real templates are below 100 KiB and take some thousand steps for each message.
 constexpr size_t kMaxSourceBytes = 4 << 20;
-constexpr size_t kMaxRenderBytes = size_t{1} << 30;
-constexpr uint64_t kMaxSteps = 100'000'000;
+constexpr size_t kMaxRenderBytes = 256 << 20;
+constexpr uint64_t kMaxSteps = 50'000'000;
 
 }  // namespace
 
@@ -26,7 +26,8 @@ struct ChatTemplate::Impl {
 
 ChatTemplate::ChatTemplate(std::string source) : impl_(std::make_unique<Impl>()) {
   if (source.size() > kMaxSourceBytes) {
-    fail(ErrorKind::kUnsupported, "the chat template has {} bytes, at most {} are supported", source.size(), kMaxSourceBytes);
+    fail(ErrorKind::kUnsupported, "the chat template has {} bytes, at most {} are supported", source.size(),
+         kMaxSourceBytes);
   }
   if (!is_valid_utf8(source)) fail(ErrorKind::kCorrupt, "the chat template is not valid UTF-8");
   impl_->parsed = jinja::parse_template(source);

@@ -20,9 +20,9 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // Renders with `variables`, a JSON object text: messages, tools (null for none), add_generation_prompt, bos_token,
-  // eos_token and any template arguments (enable_thinking, ...). Arguments of tool calls should be objects, not JSON in a
-  // string. kUsage: raise_exception in the template, with its message, and whatever else the template refuses, with the
-  // line; kCorrupt: no JSON; kCapacity: the limits on time and memory.
+  // eos_token and any template arguments (enable_thinking, ...). Arguments of tool calls should be objects, not JSON in
+  // a string. kUsage: raise_exception in the template, with its message, and whatever else the template refuses, with
+  // the line; kCorrupt: no JSON; kCapacity: the limits on time and memory.
   std::string render(std::string_view variables_json) const;
   // The same at another time (Unix seconds), for templates that ask for the date.
   std::string render(std::string_view variables_json, int64_t now) const;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace tierpack::text {
@@ -23,12 +24,19 @@ class Sampler {
  public:
   // Throws kUsage for options out of range, naming the option and its range.
   explicit Sampler(const SamplerOptions& options);
+  // `logits` (n_vocab), minus infinity excluding a token; `history`: the tokens so far, oldest first. Throws kCorrupt
+  // naming the token for a logit that is NaN or plus infinity, kInternal when every token is excluded.
   uint32_t sample(std::span<const float> logits, std::span<const uint32_t> history);
 
  private:
+  // Fills candidates_ with the penalised logits, by id.
+  void collect(std::span<const float> logits, std::span<const uint32_t> history);
+
   SamplerOptions options_;
   uint64_t random_state_[4];
-  std::vector<std::pair<float, uint32_t>> candidates_;
+  std::vector<std::pair<float, uint32_t>> candidates_;  // logit and id
+  std::vector<double> weights_;                         // running sums
+  std::vector<uint32_t> recent_;
 };
 
 }  // namespace tierpack::text

@@ -19,10 +19,32 @@ using Filter = Value (*)(Evaluator& evaluator, const Value& value, Arguments& ar
 using Test = bool (*)(Evaluator& evaluator, const Value& value, Arguments& arguments);
 
 enum class ExpressionKind : uint8_t {
-  kConstant, kName, kTuple, kList, kDict,
-  kAnd, kOr, kNot, kCondition, kCompare,
-  kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower, kNegate, kPlus, kConcat,
-  kAttribute, kItem, kSlice, kCall, kFilter, kTest,
+  kConstant,
+  kName,
+  kTuple,
+  kList,
+  kDict,
+  kAnd,
+  kOr,
+  kNot,
+  kCondition,
+  kCompare,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower,
+  kNegate,
+  kPlus,
+  kConcat,
+  kAttribute,
+  kItem,
+  kSlice,
+  kCall,
+  kFilter,
+  kTest,
 };
 
 enum class Comparison : uint8_t { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
@@ -40,9 +62,9 @@ struct CallArguments {
 struct Expression {
   ExpressionKind kind = ExpressionKind::kConstant;
   uint32_t line = 0;
-  uint32_t name = 0;     // kName: index in Template::names
-  Value constant;        // kConstant
-  std::string text;      // kAttribute: its name; kFilter, kTest: theirs
+  uint32_t name = 0;  // kName: index in Template::names
+  Value constant;     // kConstant
+  std::string text;   // kAttribute: its name; kFilter, kTest: theirs
   // Operands in order. kDict: key, value, key, value. kCondition: condition, then, else (null: undefined).
   // kSlice: start, stop, step, each possibly null. kFilter of a filter block has a null operand.
   std::vector<ExpressionPtr> operands;
@@ -55,13 +77,25 @@ struct Expression {
 // What is assigned to: a name, an attribute of a namespace, or several targets.
 struct Target {
   uint32_t name = 0;
-  std::string attribute;       // of the namespace `name`, if not empty
-  std::vector<Target> parts;   // a tuple, if is_tuple
+  std::string attribute;      // of the namespace `name`, if not empty
+  std::vector<Target> parts;  // a tuple, if is_tuple
   bool is_tuple = false;
 };
 
 enum class StatementKind : uint8_t {
-  kData, kOutput, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kScope, kBreak, kContinue,
+  kData,
+  kOutput,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kScope,
+  kBreak,
+  kContinue,
 };
 
 struct Statement;
@@ -80,17 +114,18 @@ struct Parameter {
 struct Statement {
   StatementKind kind = StatementKind::kData;
   uint32_t line = 0;
-  std::string text;          // kData
-  ExpressionPtr expression;  // kOutput, kSet: value; kFor: iterable; kCallBlock: the call; kFilterBlock, kSetBlock: filter
-  ExpressionPtr condition;   // kFor: its `if`
-  Target target;             // kFor, kSet, kSetBlock; kMacro: its name
-  std::vector<Branch> branches;                          // kIf
+  std::string text;  // kData
+  ExpressionPtr
+      expression;  // kOutput, kSet: value; kFor: iterable; kCallBlock: the call; kFilterBlock, kSetBlock: filter
+  ExpressionPtr condition;                                    // kFor: its `if`
+  Target target;                                              // kFor, kSet, kSetBlock; kMacro: its name
+  std::vector<Branch> branches;                               // kIf
   std::vector<std::pair<Target, ExpressionPtr>> assignments;  // kWith
-  std::vector<Parameter> parameters;                     // kMacro, kCallBlock
+  std::vector<Parameter> parameters;                          // kMacro, kCallBlock
   Body body;
-  Body otherwise;  // kIf, kFor
-  bool recursive = false;                                                   // kFor
-  bool defines_macros = false;                                              // kFor: an iteration's scope may live on
+  Body otherwise;                                                         // kIf, kFor
+  bool recursive = false;                                                 // kFor
+  bool defines_macros = false;                                            // kFor: an iteration's scope may live on
   bool uses_caller = false, uses_named = false, uses_positional = false;  // kMacro: caller, kwargs, varargs
 };
 

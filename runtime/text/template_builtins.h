@@ -1,4 +1,5 @@
-// What templates find ready: filters, tests, functions, and the methods of values. Tables by name; null if there is none.
+// What templates find ready: filters, tests, functions, and the methods of values. Tables by name; null if there is
+// none.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// Runs a parsed template over its variables. One Evaluator renders once; what it allocates lives in the Heap it is given.
-// The public part is what built-in filters, tests and methods need.
+// Runs a parsed template over its variables. One Evaluator renders once; what it allocates lives in the Heap it is
+// given. The public part is what built-in filters, tests and methods need.
 #pragma once
 
 #include <ctime>

@@ -457,7 +457,8 @@ ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr subject, bool inline
     ExpressionPtr node = make(ExpressionKind::kFilter, current().line);
     node->text = dotted_name();
     node->filter = find_filter(node->text);
-    if (node->filter == nullptr) unknown_.push_back({"filter '" + node->text + "'", node->line, conditional_depth_ > 0});
+    if (node->filter == nullptr)
+      unknown_.push_back({"filter '" + node->text + "'", node->line, conditional_depth_ > 0});
     if (current().is_operator("(")) parse_arguments(node->arguments);
     node->operands.push_back(std::move(subject));
     subject = std::move(node);

@@ -30,7 +30,8 @@ std::string digits_of(int64_t value, int base, bool upper) {
   char buffer[72];
   const uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
   std::string out(buffer, std::to_chars(buffer, buffer + sizeof buffer, magnitude, base).ptr);
-  if (upper) std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c >= 'a' && c <= 'z' ? c - 32 : c; });
+  if (upper)
+    std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c >= 'a' && c <= 'z' ? c - 32 : c; });
   return out;
 }
 
@@ -280,7 +281,8 @@ std::string format_value(Heap& heap, const Value& value, std::string_view specif
       const char base = type == '%' ? 'f' : type == '\0' ? 'g' : type;
       body = float_digits(number, base, precision < 0 ? 6 : precision, alternate);
     } else {
-      throw TemplateError(std::string("unknown format code '") + type + "' for object of type '" + type_name(value) + "'");
+      throw TemplateError(std::string("unknown format code '") + type + "' for object of type '" + type_name(value) +
+                          "'");
     }
   }
   if (group != '\0') {

@@ -97,8 +97,13 @@ Value format_now(Evaluator& evaluator, Arguments& arguments) {
 }
 
 constexpr std::pair<std::string_view, Function> kFunctions[] = {
-    {"range", range}, {"dict", dict}, {"namespace", make_namespace}, {"cycler", cycler}, {"joiner", joiner},
-    {"raise_exception", raise_exception}, {"strftime_now", format_now},
+    {"range", range},
+    {"dict", dict},
+    {"namespace", make_namespace},
+    {"cycler", cycler},
+    {"joiner", joiner},
+    {"raise_exception", raise_exception},
+    {"strftime_now", format_now},
 };
 
 // Methods of dictionaries.
@@ -153,9 +158,8 @@ Value dict_copy(Evaluator& evaluator, const Value& self, Arguments& arguments) {
 Value list_count(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   const Parameters parameters("count", arguments, {"value"}, 1);
   const auto& items = self.as_list().items;
-  return Value::integer(std::count_if(items.begin(), items.end(), [&](const Value& one) {
-    return equal(evaluator.heap(), one, parameters.value(0));
-  }));
+  return Value::integer(std::count_if(
+      items.begin(), items.end(), [&](const Value& one) { return equal(evaluator.heap(), one, parameters.value(0)); }));
 }
 
 Value list_index(Evaluator& evaluator, const Value& self, Arguments& arguments) {
@@ -178,12 +182,15 @@ constexpr std::pair<std::string_view, Method> kDictMethods[] = {
     {"items", dict_items}, {"keys", dict_keys}, {"values", dict_values}, {"get", dict_get}, {"copy", dict_copy},
 };
 constexpr std::pair<std::string_view, Method> kListMethods[] = {
-    {"count", list_count}, {"index", list_index}, {"copy", list_copy},
+    {"count", list_count},
+    {"index", list_index},
+    {"copy", list_copy},
 };
 
 template <typename Table>
 auto find_in(const Table& table, std::string_view name) {
-  const auto found = std::find_if(std::begin(table), std::end(table), [&](const auto& one) { return one.first == name; });
+  const auto found =
+      std::find_if(std::begin(table), std::end(table), [&](const auto& one) { return one.first == name; });
   return found == std::end(table) ? nullptr : found->second;
 }
 
@@ -196,7 +203,8 @@ Method find_method(const Value& self, std::string_view name) {
     case Kind::kString: return find_string_method(name);
     case Kind::kDict: return find_in(kDictMethods, name);
     case Kind::kList:
-      if (self.as_list().kind > ListKind::kTuple || (self.as_list().kind == ListKind::kTuple && name == "copy")) return nullptr;
+      if (self.as_list().kind > ListKind::kTuple || (self.as_list().kind == ListKind::kTuple && name == "copy"))
+        return nullptr;
       return find_in(kListMethods, name);
     default: return nullptr;
   }
@@ -204,7 +212,8 @@ Method find_method(const Value& self, std::string_view name) {
 
 bool is_forbidden_method(const Value& self, std::string_view name) {
   static constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update", "fromkeys"};
-  static constexpr std::string_view kList[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
+  static constexpr std::string_view kList[] = {"append", "clear",  "extend",  "insert",
+                                               "pop",    "remove", "reverse", "sort"};
   if (self.is(Kind::kDict)) return std::find(std::begin(kDict), std::end(kDict), name) != std::end(kDict);
   return self.is(Kind::kList) && self.as_list().kind == ListKind::kList &&
          std::find(std::begin(kList), std::end(kList), name) != std::end(kList);

@@ -60,8 +60,8 @@ class Lexer {
   bool looking_at(std::string_view text, size_t at) const { return source_.compare(at, text.size(), text) == 0; }
 
   void advance_to(size_t at) {
-    line_ += static_cast<uint32_t>(std::count(source_.begin() + static_cast<ptrdiff_t>(at_),
-                                              source_.begin() + static_cast<ptrdiff_t>(at), '\n'));
+    line_ += static_cast<uint32_t>(
+        std::count(source_.begin() + static_cast<ptrdiff_t>(at_), source_.begin() + static_cast<ptrdiff_t>(at), '\n'));
     at_ = at;
   }
 
@@ -231,7 +231,8 @@ class Lexer {
       const std::string text = without_underscores(at_, end);
       Token& token = add(TokenKind::kFloat, text);
       const auto result = std::from_chars(text.data(), text.data() + text.size(), token.real);
-      if (result.ec == std::errc::result_out_of_range) fail_unsupported(line_, "the number " + text + " is out of range");
+      if (result.ec == std::errc::result_out_of_range)
+        fail_unsupported(line_, "the number " + text + " is out of range");
       advance_to(end);
       return true;
     }
@@ -252,7 +253,8 @@ class Lexer {
         return value < marked;
       };
       size_t at = at_ + 2;
-      while (marked != 0 && (is_digit_of(at) || (at < source_.size() && source_[at] == '_' && is_digit_of(at + 1)))) ++at;
+      while (marked != 0 && (is_digit_of(at) || (at < source_.size() && source_[at] == '_' && is_digit_of(at + 1))))
+        ++at;
       if (marked != 0 && at > at_ + 2) {
         base = marked, begin = at_ + 2, end = at;
       } else {  // zeros; other digits after them are a token of their own
@@ -335,8 +337,9 @@ class Lexer {
   }
 
   void punctuation(std::string& brackets) {
-    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
-                                                      "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
+    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                                      "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                                      ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
     for (const std::string_view op : kOperators) {
       if (!looking_at(op, at_)) continue;
       if (op == "(" || op == "[" || op == "{") {

@@ -264,11 +264,12 @@ Value Evaluator::call_macro(const Callable& macro, Arguments& arguments) {
   for (size_t i = 0; i < count; ++i) {
     if (given[i]) continue;
     const Parameter& parameter = definition.parameters[i];
-    set_variable(scope, parameter.name,
-                 parameter.fallback
-                     ? evaluate(*parameter.fallback, scope)
-                     : Value::undefined(UndefinedKind::kHint, heap_.store("parameter '" + template_.names[parameter.name] +
-                                                                          "' was not provided")));
+    set_variable(
+        scope, parameter.name,
+        parameter.fallback
+            ? evaluate(*parameter.fallback, scope)
+            : Value::undefined(UndefinedKind::kHint,
+                               heap_.store("parameter '" + template_.names[parameter.name] + "' was not provided")));
   }
   return capture(definition.body, scope);
 }

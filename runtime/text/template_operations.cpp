@@ -71,9 +71,7 @@ bool equal_at(Heap& heap, const Value& left, const Value& right, int depth) {
   switch (left.kind()) {
     case Kind::kUndefined:
     case Kind::kNone: return true;
-    case Kind::kString:
-      heap.work_on(left.as_string());
-      [[fallthrough]];
+    case Kind::kString: heap.work_on(left.as_string()); [[fallthrough]];
     case Kind::kBigInteger: return left.as_string() == right.as_string();
     case Kind::kList: {
       const List& a = left.as_list();
@@ -200,9 +198,7 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
       }
       heap.work_on(container.as_string());
       return container.as_string().find(item.as_string()) != std::string_view::npos;
-    case Kind::kDict:
-      hash_key(item);
-      return container.as_dict().find(item) != nullptr;
+    case Kind::kDict: hash_key(item); return container.as_dict().find(item) != nullptr;
     case Kind::kList: {
       const List* items = items_of(heap, container);
       return std::any_of(items->items.begin(), items->items.end(),

@@ -12,7 +12,8 @@ constexpr int kMaxBlockNesting = 100;
 
 class Parser : public ExpressionParser {
  public:
-  Parser(std::vector<Token> tokens, Template& target) : ExpressionParser(std::move(tokens), target), template_(target) {}
+  Parser(std::vector<Token> tokens, Template& target)
+      : ExpressionParser(std::move(tokens), target), template_(target) {}
 
   void run() {
     template_.body = parse_body({});

@@ -25,7 +25,8 @@ class AttributePath {
       return;
     }
     for (const std::string_view part : split(evaluator.heap(), path.as_string(), ".", -1, false)) {
-      const bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+      const bool number =
+          !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
       int64_t index = 0;
       parts_.push_back(number && parse_integer(part, 10, index) ? Value::integer(index)
                                                                 : Value::string(evaluator.heap().store(part)));
@@ -172,7 +173,8 @@ Value dict_sort(Evaluator& evaluator, const Value& value, Arguments& arguments) 
   const std::string_view by = parameters.text(1, "key");
   if (by != "key" && by != "value") throw TemplateError("You can only sort by either \"key\" or \"value\"", false);
   if (value.is_undefined()) fail_undefined(value);
-  if (!value.is(Kind::kDict)) throw TemplateError(std::string("'") + type_name(value) + "' object has no attribute 'items'");
+  if (!value.is(Kind::kDict))
+    throw TemplateError(std::string("'") + type_name(value) + "' object has no attribute 'items'");
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, one] : value.as_dict().entries()) {
     List* pair = evaluator.heap().new_list(ListKind::kTuple);
@@ -377,11 +379,31 @@ Value attribute(Evaluator& evaluator, const Value& value, Arguments& arguments) 
 }
 
 constexpr std::pair<std::string_view, Filter> kFilters[] = {
-    {"attr", attribute}, {"batch", batch}, {"count", length_of}, {"d", default_value}, {"default", default_value},
-    {"dictsort", dict_sort}, {"first", first}, {"groupby", group_by}, {"items", items}, {"join", join}, {"last", last},
-    {"length", length_of}, {"list", list}, {"map", map}, {"max", max}, {"min", min}, {"reject", reject},
-    {"rejectattr", reject_attribute}, {"reverse", reverse}, {"select", select}, {"selectattr", select_attribute},
-    {"slice", slices}, {"sort", sort}, {"sum", sum}, {"unique", unique},
+    {"attr", attribute},
+    {"batch", batch},
+    {"count", length_of},
+    {"d", default_value},
+    {"default", default_value},
+    {"dictsort", dict_sort},
+    {"first", first},
+    {"groupby", group_by},
+    {"items", items},
+    {"join", join},
+    {"last", last},
+    {"length", length_of},
+    {"list", list},
+    {"map", map},
+    {"max", max},
+    {"min", min},
+    {"reject", reject},
+    {"rejectattr", reject_attribute},
+    {"reverse", reverse},
+    {"select", select},
+    {"selectattr", select_attribute},
+    {"slice", slices},
+    {"sort", sort},
+    {"sum", sum},
+    {"unique", unique},
 };
 
 }  // namespace

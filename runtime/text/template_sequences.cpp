@@ -104,9 +104,9 @@ int64_t bound(const Value& value, int64_t absent, int64_t size, bool forward) {
 
 Value slice(Heap& heap, const Value& value, const Value& start, const Value& stop, const Value& step) {
   if (value.is_undefined()) fail_undefined(value);
-  const bool is_list = value.is(Kind::kList) &&
-                       (value.as_list().kind == ListKind::kList || value.as_list().kind == ListKind::kTuple ||
-                        value.as_list().kind == ListKind::kRange);
+  const bool is_list =
+      value.is(Kind::kList) && (value.as_list().kind == ListKind::kList || value.as_list().kind == ListKind::kTuple ||
+                                value.as_list().kind == ListKind::kRange);
   if (value.is(Kind::kDict)) throw TemplateError("unhashable type: 'slice'");
   if (!value.is_string() && !is_list) {
     throw TemplateError(std::string("'") + type_name(value) + "' object is not subscriptable");

@@ -70,7 +70,8 @@ Value split_text(Evaluator& evaluator, const Value& self, Arguments& arguments) 
     separator = argument_text(evaluator, self, parameters, 0);
     if (separator.empty()) throw TemplateError("empty separator");
   }
-  return list_of(evaluator, self, split(evaluator.heap(), self.as_string(), separator, parameters.integer(1, -1), kFromRight));
+  return list_of(evaluator, self,
+                 split(evaluator.heap(), self.as_string(), separator, parameters.integer(1, -1), kFromRight));
 }
 
 Value lines(Evaluator& evaluator, const Value& self, Arguments& arguments) {
@@ -138,7 +139,9 @@ Value find_text(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   evaluator.heap().work_on(self.as_string());
   const Part part = part_of(self, parameters, 1);
   const std::string_view wanted = parameters.text(0);
-  const size_t at = part.start < 0 ? std::string_view::npos : kFromRight ? part.text.rfind(wanted) : part.text.find(wanted);
+  const size_t at = part.start < 0 ? std::string_view::npos
+                    : kFromRight   ? part.text.rfind(wanted)
+                                   : part.text.find(wanted);
   if (at != std::string_view::npos) return Value::integer(part.start + count_characters(part.text.substr(0, at)));
   if (kFails) throw TemplateError("substring not found");
   return Value::integer(-1);
@@ -152,7 +155,8 @@ Value count_text(Evaluator& evaluator, const Value& self, Arguments& arguments) 
   if (part.start < 0) return Value::integer(0);
   if (wanted.empty()) return Value::integer(count_characters(part.text) + 1);
   int64_t count = 0;
-  for (size_t at = part.text.find(wanted); at != std::string_view::npos; at = part.text.find(wanted, at + wanted.size())) {
+  for (size_t at = part.text.find(wanted); at != std::string_view::npos;
+       at = part.text.find(wanted, at + wanted.size())) {
     ++count;
   }
   return Value::integer(count);
@@ -165,8 +169,8 @@ Value has_affix(Evaluator&, const Value& self, Arguments& arguments) {
   const auto has = [&](const Value& affix) {
     if (affix.is_undefined()) fail_undefined(affix);
     if (!affix.is_string()) {
-      throw TemplateError(std::string(kAtEnd ? "endswith" : "startswith") + " first arg must be str or a tuple of str, not " +
-                          type_name(affix));
+      throw TemplateError(std::string(kAtEnd ? "endswith" : "startswith") +
+                          " first arg must be str or a tuple of str, not " + type_name(affix));
     }
     if (part.start < 0) return false;
     return kAtEnd ? part.text.ends_with(affix.as_string()) : part.text.starts_with(affix.as_string());
@@ -194,7 +198,8 @@ Value join(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   int64_t index = 0;
   for (const Value& one : items_of(evaluator.heap(), parameters.value(0))->items) {
     if (!one.is_string()) {
-      throw TemplateError("sequence item " + std::to_string(index) + ": expected str instance, " + type_name(one) + " found");
+      throw TemplateError("sequence item " + std::to_string(index) + ": expected str instance, " + type_name(one) +
+                          " found");
     }
     ++index;
     if (!first) out = evaluator.heap().join(out, self.as_string());
@@ -247,36 +252,38 @@ Value expand_tabs(Evaluator& evaluator, const Value& self, Arguments& arguments)
 Value format(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   size_t next = 0;
   return like(evaluator, self, format_fields(evaluator.heap(), self.as_string(), [&](std::string_view field) {
-    const size_t end = std::min(field.find_first_of(".["), field.size());
-    const std::string_view head = field.substr(0, end);
-    Value value;
-    int64_t index = 0;
-    if (head.empty() || parse_integer(head, 10, index)) {
-      const size_t at = head.empty() ? next++ : static_cast<size_t>(index);
-      if (at >= arguments.positional.size()) throw TemplateError("Replacement index out of range for positional args tuple", false);
-      value = arguments.positional[at];
-    } else {
-      const auto named = std::find_if(arguments.named.begin(), arguments.named.end(),
-                                      [&](const auto& one) { return one.first == head; });
-      if (named == arguments.named.end()) throw TemplateError("format: there is no argument '" + std::string(head) + "'", false);
-      value = named->second;
-    }
-    for (std::string_view rest = field.substr(end); !rest.empty();) {
-      if (rest[0] == '.') {
-        const size_t stop = std::min(rest.find_first_of(".[", 1), rest.size());
-        value = evaluator.attribute(value, rest.substr(1, stop - 1));
-        rest = rest.substr(stop);
-      } else {
-        const size_t stop = rest.find(']');
-        if (stop == std::string_view::npos) throw TemplateError("Missing ']' in format string");
-        const std::string_view key = rest.substr(1, stop - 1);
-        const bool number = parse_integer(key, 10, index);
-        value = evaluator.item(value, number ? Value::integer(index) : Value::string(key));
-        rest = rest.substr(stop + 1);
-      }
-    }
-    return value;
-  }));
+                const size_t end = std::min(field.find_first_of(".["), field.size());
+                const std::string_view head = field.substr(0, end);
+                Value value;
+                int64_t index = 0;
+                if (head.empty() || parse_integer(head, 10, index)) {
+                  const size_t at = head.empty() ? next++ : static_cast<size_t>(index);
+                  if (at >= arguments.positional.size())
+                    throw TemplateError("Replacement index out of range for positional args tuple", false);
+                  value = arguments.positional[at];
+                } else {
+                  const auto named = std::find_if(arguments.named.begin(), arguments.named.end(),
+                                                  [&](const auto& one) { return one.first == head; });
+                  if (named == arguments.named.end())
+                    throw TemplateError("format: there is no argument '" + std::string(head) + "'", false);
+                  value = named->second;
+                }
+                for (std::string_view rest = field.substr(end); !rest.empty();) {
+                  if (rest[0] == '.') {
+                    const size_t stop = std::min(rest.find_first_of(".[", 1), rest.size());
+                    value = evaluator.attribute(value, rest.substr(1, stop - 1));
+                    rest = rest.substr(stop);
+                  } else {
+                    const size_t stop = rest.find(']');
+                    if (stop == std::string_view::npos) throw TemplateError("Missing ']' in format string");
+                    const std::string_view key = rest.substr(1, stop - 1);
+                    const bool number = parse_integer(key, 10, index);
+                    value = evaluator.item(value, number ? Value::integer(index) : Value::string(key));
+                    rest = rest.substr(stop + 1);
+                  }
+                }
+                return value;
+              }));
 }
 
 // Asking about characters: true if there is one and all are in a class.
@@ -298,7 +305,8 @@ bool is_alphabetic(char32_t code) { return is_in(CharacterClass::kAlphabetic, co
 bool is_decimal(char32_t code) { return is_in(CharacterClass::kDecimal, code); }
 // Superscripts and the like are digits too, but not fractions or letters.
 bool is_digit(char32_t code) {
-  return is_decimal(code) || code == 0xB2 || code == 0xB3 || code == 0xB9 || (code >= 0x2070 && code <= 0x2089 && code != 0x2071 && code != 0x2072 && code != 0x2073) ||
+  return is_decimal(code) || code == 0xB2 || code == 0xB3 || code == 0xB9 ||
+         (code >= 0x2070 && code <= 0x2089 && code != 0x2071 && code != 0x2072 && code != 0x2073) ||
          (code >= 0x2460 && code <= 0x2468);
 }
 bool is_numeric(char32_t code) { return is_in(CharacterClass::kNumeric, code); }
@@ -343,19 +351,49 @@ Value is_identifier(Evaluator&, const Value& self, Arguments& arguments) {
 }
 
 constexpr std::pair<std::string_view, Method> kMethods[] = {
-    {"capitalize", mapped<capitalized>}, {"casefold", mapped<to_lower>}, {"center", padded<'^'>}, {"count", count_text},
-    {"endswith", has_affix<true>}, {"expandtabs", expand_tabs}, {"find", find_text<false, false>}, {"format", format},
-    {"index", find_text<false, true>}, {"isalnum", all_characters<is_alphanumeric>},
-    {"isalpha", all_characters<is_alphabetic>}, {"isascii", is_ascii}, {"isdecimal", all_characters<is_decimal>},
-    {"isdigit", all_characters<is_digit>}, {"isidentifier", is_identifier}, {"islower", has_case<false>},
-    {"isnumeric", all_characters<is_numeric>}, {"isprintable", is_printable},
-    {"isspace", all_characters<is_python_space>}, {"istitle", is_title}, {"isupper", has_case<true>}, {"join", join},
-    {"ljust", padded<'<'>}, {"lower", mapped<to_lower>}, {"lstrip", stripped<true, false>},
-    {"partition", partition<false>}, {"removeprefix", remove_prefix}, {"removesuffix", remove_suffix},
-    {"replace", replace}, {"rfind", find_text<true, false>}, {"rindex", find_text<true, true>}, {"rjust", padded<'>'>},
-    {"rpartition", partition<true>}, {"rsplit", split_text<true>}, {"rstrip", stripped<false, true>},
-    {"split", split_text<false>}, {"splitlines", lines}, {"startswith", has_affix<false>}, {"strip", stripped<true, true>},
-    {"swapcase", mapped<swap_case>}, {"title", mapped<to_title>}, {"upper", mapped<to_upper>}, {"zfill", zero_filled},
+    {"capitalize", mapped<capitalized>},
+    {"casefold", mapped<to_lower>},
+    {"center", padded<'^'>},
+    {"count", count_text},
+    {"endswith", has_affix<true>},
+    {"expandtabs", expand_tabs},
+    {"find", find_text<false, false>},
+    {"format", format},
+    {"index", find_text<false, true>},
+    {"isalnum", all_characters<is_alphanumeric>},
+    {"isalpha", all_characters<is_alphabetic>},
+    {"isascii", is_ascii},
+    {"isdecimal", all_characters<is_decimal>},
+    {"isdigit", all_characters<is_digit>},
+    {"isidentifier", is_identifier},
+    {"islower", has_case<false>},
+    {"isnumeric", all_characters<is_numeric>},
+    {"isprintable", is_printable},
+    {"isspace", all_characters<is_python_space>},
+    {"istitle", is_title},
+    {"isupper", has_case<true>},
+    {"join", join},
+    {"ljust", padded<'<'>},
+    {"lower", mapped<to_lower>},
+    {"lstrip", stripped<true, false>},
+    {"partition", partition<false>},
+    {"removeprefix", remove_prefix},
+    {"removesuffix", remove_suffix},
+    {"replace", replace},
+    {"rfind", find_text<true, false>},
+    {"rindex", find_text<true, true>},
+    {"rjust", padded<'>'>},
+    {"rpartition", partition<true>},
+    {"rsplit", split_text<true>},
+    {"rstrip", stripped<false, true>},
+    {"split", split_text<false>},
+    {"splitlines", lines},
+    {"startswith", has_affix<false>},
+    {"strip", stripped<true, true>},
+    {"swapcase", mapped<swap_case>},
+    {"title", mapped<to_title>},
+    {"upper", mapped<to_upper>},
+    {"zfill", zero_filled},
 };
 
 }  // namespace

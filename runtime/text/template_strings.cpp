@@ -47,7 +47,8 @@ std::string_view strip(std::string_view text, const Value* characters, bool left
 
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
   const auto is_boundary = [](char32_t code) {
-    return (code >= 0x0A && code <= 0x0D) || (code >= 0x1C && code <= 0x1E) || code == 0x85 || code == 0x2028 || code == 0x2029;
+    return (code >= 0x0A && code <= 0x0D) || (code >= 0x1C && code <= 0x1E) || code == 0x85 || code == 0x2028 ||
+           code == 0x2029;
   };
   std::vector<std::string_view> out;
   size_t begin = 0;
@@ -65,7 +66,8 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   return out;
 }
 
-std::string_view replace_in(Heap& heap, std::string_view text, std::string_view from, std::string_view to, int64_t count) {
+std::string_view replace_in(Heap& heap, std::string_view text, std::string_view from, std::string_view to,
+                            int64_t count) {
   heap.work_on(text);
   std::string out;
   const auto append = [&](std::string_view part) {

@@ -14,7 +14,8 @@ std::string_view strip(std::string_view text, const Value* characters, bool left
 // str.splitlines, at all of Python's line boundaries.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 // str.replace; count < 0 is all.
-std::string_view replace_in(Heap& heap, std::string_view text, std::string_view from, std::string_view to, int64_t count);
+std::string_view replace_in(Heap& heap, std::string_view text, std::string_view from, std::string_view to,
+                            int64_t count);
 // str.center '^', str.ljust '<', str.rjust '>'.
 std::string_view pad(Heap& heap, std::string_view text, int64_t width, std::string_view fill, char align);
 // str.split and rsplit with a separator, or at white space (empty separator); limit < 0 is none.

@@ -58,7 +58,8 @@ bool is_callable(const Value& v) { return v.is(Kind::kCallable) || v.is(Kind::kL
 bool is_escaped(const Value& v) { return v.is_string() && v.is_markup(); }
 // Sized and subscriptable, which undefined values are as well.
 bool is_sequence(const Value& v) {
-  return v.is_string() || v.is(Kind::kDict) || v.is_undefined() || (v.is(Kind::kList) && v.as_list().kind <= ListKind::kRange);
+  return v.is_string() || v.is(Kind::kDict) || v.is_undefined() ||
+         (v.is(Kind::kList) && v.as_list().kind <= ListKind::kRange);
 }
 
 bool odd(Evaluator& evaluator, const Value& value, Arguments& arguments) {
@@ -111,23 +112,52 @@ bool less_equal(Evaluator& evaluator, const Value& value, Arguments& arguments) 
 }
 
 constexpr std::pair<std::string_view, Test> kTests[] = {
-    {"odd", odd}, {"even", even}, {"divisibleby", divisible_by},
-    {"defined", check<is_defined>}, {"undefined", check<is_undefined>}, {"none", check<is_none>},
-    {"boolean", check<is_boolean>}, {"false", check<is_false>}, {"true", check<is_exactly_true>},
-    {"integer", check<is_integer>}, {"float", check<is_float>}, {"string", check<is_string>},
-    {"mapping", check<is_mapping>}, {"number", check<is_number>}, {"sequence", check<is_sequence>},
-    {"callable", check<is_callable>}, {"escaped", check<is_escaped>},
-    {"iterable", iterable}, {"lower", lower}, {"upper", upper}, {"sameas", same_as}, {"in", in},
-    {"filter", is_filter}, {"test", is_test},
-    {"eq", equals}, {"equalto", equals}, {"==", equals}, {"ne", differs}, {"!=", differs},
-    {"gt", greater}, {"greaterthan", greater}, {">", greater}, {"ge", greater_equal}, {">=", greater_equal},
-    {"lt", less}, {"lessthan", less}, {"<", less}, {"le", less_equal}, {"<=", less_equal},
+    {"odd", odd},
+    {"even", even},
+    {"divisibleby", divisible_by},
+    {"defined", check<is_defined>},
+    {"undefined", check<is_undefined>},
+    {"none", check<is_none>},
+    {"boolean", check<is_boolean>},
+    {"false", check<is_false>},
+    {"true", check<is_exactly_true>},
+    {"integer", check<is_integer>},
+    {"float", check<is_float>},
+    {"string", check<is_string>},
+    {"mapping", check<is_mapping>},
+    {"number", check<is_number>},
+    {"sequence", check<is_sequence>},
+    {"callable", check<is_callable>},
+    {"escaped", check<is_escaped>},
+    {"iterable", iterable},
+    {"lower", lower},
+    {"upper", upper},
+    {"sameas", same_as},
+    {"in", in},
+    {"filter", is_filter},
+    {"test", is_test},
+    {"eq", equals},
+    {"equalto", equals},
+    {"==", equals},
+    {"ne", differs},
+    {"!=", differs},
+    {"gt", greater},
+    {"greaterthan", greater},
+    {">", greater},
+    {"ge", greater_equal},
+    {">=", greater_equal},
+    {"lt", less},
+    {"lessthan", less},
+    {"<", less},
+    {"le", less_equal},
+    {"<=", less_equal},
 };
 
 }  // namespace
 
 Test find_test(std::string_view name) {
-  const auto found = std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& one) { return one.first == name; });
+  const auto found =
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& one) { return one.first == name; });
   return found == std::end(kTests) ? nullptr : found->second;
 }
 

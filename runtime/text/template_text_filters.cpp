@@ -113,7 +113,8 @@ Value center(Evaluator& evaluator, const Value& value, Arguments& arguments) {
 Value indent(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const Parameters parameters("indent", arguments, {"width", "first", "blank"});
   if (value.is_undefined()) fail_undefined(value);
-  if (!value.is_string()) throw TemplateError(std::string("unsupported operand type(s) for +=: '") + type_name(value) + "' and 'str'");
+  if (!value.is_string())
+    throw TemplateError(std::string("unsupported operand type(s) for +=: '") + type_name(value) + "' and 'str'");
   std::string indention;
   if (parameters.has(0) && parameters.value(0).is_string()) {
     indention = parameters.value(0).as_string();
@@ -147,7 +148,8 @@ Value truncate(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const std::string_view end = parameters.text(2, "...");
   const int64_t leeway = parameters.is_set(3) ? parameters.integer(3) : 5;
   const int64_t kept = limit - count_characters(end);
-  if (kept < 0 || leeway < 0) throw TemplateError("truncate: the length must be at least that of the end, leeway at least 0");
+  if (kept < 0 || leeway < 0)
+    throw TemplateError("truncate: the length must be at least that of the end, leeway at least 0");
   if (count_characters(text.as_string()) <= limit + leeway) return text;
   std::string_view head = text.as_string().substr(0, offset_of(text.as_string(), kept));
   if (!parameters.flag(1)) {
@@ -190,7 +192,8 @@ Value format(Evaluator& evaluator, const Value& value, Arguments& arguments) {
 
 Value url_encode(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const Parameters none("urlencode", arguments, {});
-  if (value.is(Kind::kDict) || value.is(Kind::kList)) throw TemplateError("urlencode of mappings and lists is not supported", false);
+  if (value.is(Kind::kDict) || value.is(Kind::kList))
+    throw TemplateError("urlencode of mappings and lists is not supported", false);
   std::string out;
   for (const char c : evaluator.to_text(value)) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -257,7 +260,8 @@ Value round_number(Evaluator&, const Value& value, Arguments& arguments) {
   const int64_t precision = parameters.integer(0, 0);
   const std::string_view method = parameters.text(1, "common");
   if (value.is_undefined()) fail_undefined(value);
-  if (!value.is_number()) throw TemplateError(std::string("type ") + type_name(value) + " doesn't define __round__ method");
+  if (!value.is_number())
+    throw TemplateError(std::string("type ") + type_name(value) + " doesn't define __round__ method");
   const double number = value.as_double();
   if (method == "ceil" || method == "floor") {
     const double scale = std::pow(10.0, static_cast<double>(precision));
@@ -274,7 +278,8 @@ Value round_number(Evaluator&, const Value& value, Arguments& arguments) {
   }
   // Decimal rounding of the exact binary value, ties to even, as Python's round.
   char buffer[800];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::fixed, static_cast<int>(precision));
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::fixed, static_cast<int>(precision));
   double rounded = 0;
   std::from_chars(buffer, end.ptr, rounded);
   return Value::real(rounded);
@@ -308,11 +313,28 @@ Value to_json_text(Evaluator& evaluator, const Value& value, Arguments& argument
 }
 
 constexpr std::pair<std::string_view, Filter> kFilters[] = {
-    {"abs", absolute}, {"capitalize", capitalize}, {"center", center}, {"e", escape_text}, {"escape", escape_text},
-    {"float", to_float}, {"forceescape", force_escape}, {"format", format}, {"indent", indent}, {"int", to_integer},
-    {"lower", lower}, {"replace", replace}, {"round", round_number}, {"safe", safe}, {"string", string},
-    {"title", title}, {"tojson", to_json_text}, {"trim", trim}, {"truncate", truncate}, {"upper", upper},
-    {"urlencode", url_encode}, {"wordcount", word_count},
+    {"abs", absolute},
+    {"capitalize", capitalize},
+    {"center", center},
+    {"e", escape_text},
+    {"escape", escape_text},
+    {"float", to_float},
+    {"forceescape", force_escape},
+    {"format", format},
+    {"indent", indent},
+    {"int", to_integer},
+    {"lower", lower},
+    {"replace", replace},
+    {"round", round_number},
+    {"safe", safe},
+    {"string", string},
+    {"title", title},
+    {"tojson", to_json_text},
+    {"trim", trim},
+    {"truncate", truncate},
+    {"upper", upper},
+    {"urlencode", url_encode},
+    {"wordcount", word_count},
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Values of the template language: Python's None, bool, int, float, str, list, tuple, dict and what templates can see of
-// other objects. A Value is a small handle; what it refers to lives in a Heap until the rendering ends, so that cycles
-// (a namespace that holds itself, a macro in the scope it closes over) need no care.
+// Values of the template language: Python's None, bool, int, float, str, list, tuple, dict and what templates can see
+// of other objects. A Value is a small handle; what it refers to lives in a Heap until the rendering ends, so that
+// cycles (a namespace that holds itself, a macro in the scope it closes over) need no care.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,13 @@ enum class Kind : uint8_t {
 };
 
 enum class ListKind : uint8_t {
-  kList, kTuple, kRange,
-  kDictItems, kDictKeys, kDictValues,  // views: sized, not subscriptable
-  kIterator,                           // what Python's generators give: iterable once, without a size
+  kList,
+  kTuple,
+  kRange,
+  kDictItems,
+  kDictKeys,
+  kDictValues,  // views: sized, not subscriptable
+  kIterator,    // what Python's generators give: iterable once, without a size
 };
 
 // What an undefined value's text names.
@@ -92,9 +96,9 @@ class Value {
   explicit Value(Kind kind) : kind_(kind) { data_.integer = 0; }
 
   Kind kind_;
-  uint8_t detail_ = 0;            // strings: markup; undefined values: UndefinedKind
-  size_t size_ = 0;               // of text
-  const char* owner_ = nullptr;   // undefined attributes: the type that lacks it
+  uint8_t detail_ = 0;           // strings: markup; undefined values: UndefinedKind
+  size_t size_ = 0;              // of text
+  const char* owner_ = nullptr;  // undefined attributes: the type that lacks it
   union {
     bool boolean;
     int64_t integer;

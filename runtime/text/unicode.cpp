@@ -21,8 +21,8 @@ class Category {
   explicit Category(const char* expression) {
     int error = 0;
     PCRE2_SIZE offset = 0;
-    code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error,
-                          &offset, nullptr);
+    code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                          &error, &offset, nullptr);
     TIERPACK_CHECK(code_ != nullptr);
   }
   Category(const Category&) = delete;
@@ -35,8 +35,8 @@ class Category {
     const auto release = [](pcre2_match_data* match) { pcre2_match_data_free(match); };
     const std::unique_ptr<pcre2_match_data, decltype(release)> match(pcre2_match_data_create(1, nullptr), release);
     if (!match) throw std::bad_alloc();
-    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, PCRE2_NO_UTF_CHECK, match.get(),
-                       nullptr) >= 0;
+    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, PCRE2_NO_UTF_CHECK,
+                       match.get(), nullptr) >= 0;
   }
 
  private:

@@ -35,8 +35,8 @@ int run(int argc, char** argv) {
       } else {
         const nlohmann::ordered_json in = nlohmann::ordered_json::parse(line);
         // The variables keep their own spelling of numbers.
-        const std::string variables = in.at("variables").is_string() ? in.at("variables").get<std::string>()
-                                                                     : in.at("variables").dump();
+        const std::string variables =
+            in.at("variables").is_string() ? in.at("variables").get<std::string>() : in.at("variables").dump();
         out["text"] = ChatTemplate(in.at("template").get<std::string>()).render(variables, now);
       }
     } catch (const tierpack::Error& error) {

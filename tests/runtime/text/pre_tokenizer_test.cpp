@@ -35,7 +35,9 @@ TEST(PreTokenizer, UnknownNameIsUnsupportedAndNamed) {
 
 TEST(PreTokenizer, EveryRuleCompilesAndCoversItsText) {
   const std::string text =
-      "Hello, WORLD's 12345  \r\n\t 你好 カタ 한국 é\u0301 😀\u200d❤️ <sentinel:12> IMGIMGABZ don't ½² \n\n  x  "
+      "Hello, WORLD's 12345  \r\n\t 你好 カタ 한국 é\u0301 😀\u200d❤️ <sentinel:12> IMGIMGABZ don't ½² \n\n  "
+      "x "
+      " "
       " ";
   size_t names = 0;
   for (const PreTokenizerRules& rules : pre_tokenizer_rules()) {

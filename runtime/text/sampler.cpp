@@ -1,0 +1,154 @@
+#include "runtime/text/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace tierpack::text {
+
+namespace {
+
+// 2^k for -1022 <= k <= 1023.
+double power_of_two(int k) { return std::bit_cast<double>(static_cast<uint64_t>(k + 1023) << 52); }
+
+// e^x for x <= 0 from IEEE additions and multiplications alone, so that every machine draws the same token; the C
+// library's exp may differ in the last bit. |relative error| < 1e-14, which no choice of a token can notice.
+double exp_of(double x) {
+  if (x < -708) return 0;  // below the smallest normal number
+  constexpr double kLog2e = 1.4426950408889634;
+  constexpr double kLn2High = 0.693147180369123816490, kLn2Low = 1.90821492927058770002e-10;
+  const double k = std::floor(x * kLog2e + 0.5);
+  const double r = (x - k * kLn2High) - k * kLn2Low;  // |r| <= ln(2) / 2
+  double sum = 1;
+  for (int i = 13; i > 0; --i) sum = 1 + sum * r / i;
+  return sum * power_of_two(static_cast<int>(k));
+}
+
+uint64_t next_random(uint64_t state[4]) {  // xoshiro256**, Blackman and Vigna
+  const uint64_t result = std::rotl(state[1] * 5, 7) * 9;
+  const uint64_t shifted = state[1] << 17;
+  state[2] ^= state[0];
+  state[3] ^= state[1];
+  state[1] ^= state[2];
+  state[0] ^= state[3];
+  state[2] ^= shifted;
+  state[3] = std::rotl(state[3], 45);
+  return result;
+}
+
+uint64_t split_mix(uint64_t& state) {
+  uint64_t z = state += 0x9E3779B97F4A7C15u;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  return z ^ z >> 31;
+}
+
+void check_range(const char* option, double value, double low, double high) {
+  if (!(value >= low && value <= high)) {
+    fail(ErrorKind::kUsage, "{} is {}, expected {} to {}", option, value, low, high);
+  }
+}
+
+// Larger logits first, lower ids first among equal ones: an order without ties.
+bool comes_before(const std::pair<float, uint32_t>& a, const std::pair<float, uint32_t>& b) {
+  return a.first != b.first ? a.first > b.first : a.second < b.second;
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options) {
+  check_range("temperature", options.temperature, 0, 100);
+  check_range("top_p", options.top_p, 0, 1);
+  check_range("min_p", options.min_p, 0, 1);
+  check_range("repetition_penalty", options.repetition_penalty, 0.01, 100);
+  uint64_t state = options.seed;
+  for (uint64_t& word : random_state_) word = split_mix(state);
+}
+
+void Sampler::collect(std::span<const float> logits, std::span<const uint32_t> history) {
+  if (logits.empty()) fail(ErrorKind::kInternal, "sampling from no logits at all");
+  candidates_.resize(logits.size());
+  for (uint32_t id = 0; id < logits.size(); ++id) {
+    if (std::isnan(logits[id]) || logits[id] == std::numeric_limits<float>::infinity()) {
+      fail(ErrorKind::kCorrupt,
+           "the logit of token {} is {}: the model's weights or a computation on them are broken; run verify --deep",
+           id, logits[id]);
+    }
+    candidates_[id] = {logits[id], id};
+  }
+  if (options_.repetition_penalty == 1) return;
+  const size_t window = std::min<size_t>(history.size(), options_.penalty_window);
+  recent_.assign(history.end() - static_cast<ptrdiff_t>(window), history.end());
+  std::sort(recent_.begin(), recent_.end());
+  recent_.erase(std::unique(recent_.begin(), recent_.end()), recent_.end());
+  for (const uint32_t id : recent_) {
+    if (id >= logits.size()) continue;
+    float& logit = candidates_[id].first;
+    logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
+  }
+}
+
+uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t> history) {
+  collect(logits, history);
+  const auto best = std::min_element(candidates_.begin(), candidates_.end(), comes_before);
+  const float largest = best->first;
+  if (largest == -std::numeric_limits<float>::infinity()) {
+    fail(ErrorKind::kInternal, "every token is excluded: all {} logits are minus infinity", logits.size());
+  }
+  if (options_.temperature == 0 || options_.top_k == 1 || options_.top_p == 0) return best->second;
+
+  // top-k: the k best, in no order among themselves.
+  size_t count = candidates_.size();
+  if (options_.top_k > 0 && options_.top_k < count) {
+    count = options_.top_k;
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(count) - 1, candidates_.end(),
+                     comes_before);
+  }
+  const double temperature = options_.temperature;
+  const auto weight = [&](const std::pair<float, uint32_t>& one) {
+    return exp_of((static_cast<double>(one.first) - static_cast<double>(largest)) / temperature);
+  };
+  // Sums run in the order of ids or of rank, never in the order that a selection happens to leave.
+  const auto by_id = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto begin = candidates_.begin();
+  if (count < candidates_.size()) std::sort(begin, begin + static_cast<ptrdiff_t>(count), by_id);
+
+  if (options_.top_p < 1) {
+    double total = 0;
+    for (size_t i = 0; i < count; ++i) total += weight(candidates_[i]);
+    // The smallest set of best tokens whose share reaches top_p: the best move to the front of a heap one by one.
+    const auto comes_after = [](const auto& a, const auto& b) { return comes_before(b, a); };
+    const auto end = begin + static_cast<ptrdiff_t>(count);
+    std::make_heap(begin, end, comes_after);
+    double sum = 0;
+    size_t kept = 0;
+    while (kept < count && sum < static_cast<double>(options_.top_p) * total) {
+      std::pop_heap(begin, end - static_cast<ptrdiff_t>(kept), comes_after);
+      ++kept;
+      sum += weight(candidates_[count - kept]);
+    }
+    std::move(end - static_cast<ptrdiff_t>(kept), end, begin);
+    count = kept;
+    std::sort(begin, begin + static_cast<ptrdiff_t>(count), by_id);
+  }
+
+  // min-p: relative to the best token, whose weight is 1.
+  weights_.clear();
+  double total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const double one = weight(candidates_[i]);
+    if (one < static_cast<double>(options_.min_p)) continue;
+    candidates_[weights_.size()] = candidates_[i];
+    total += one;
+    weights_.push_back(total);
+  }
+  const double point = static_cast<double>(next_random(random_state_) >> 11) * power_of_two(-53) * total;
+  const size_t drawn =
+      static_cast<size_t>(std::upper_bound(weights_.begin(), weights_.end(), point) - weights_.begin());
+  return candidates_[std::min(drawn, weights_.size() - 1)].second;
+}
+
+}  // namespace tierpack::text
