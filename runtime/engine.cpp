@@ -1,6 +1,7 @@
 #include "runtime/engine.h"
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -44,8 +45,12 @@ class LoadProgress {
 class LoadedEngine final : public Engine {
  public:
   LoadedEngine(EngineOptions options, Pack pack, const kernels::KernelTable& table)
-      : options_(std::move(options)), pack_(std::move(pack)), tokenizer_(text::Tokenizer::from_metadata(pack_.metadata())),
-        team_(options_.threads) {
+      : options_(std::move(options)), pack_(std::move(pack)), team_(options_.threads) {
+    try {
+      tokenizer_.emplace(text::Tokenizer::from_metadata(pack_.metadata()));
+    } catch (const Error&) {
+      tokenizer_problem_ = std::current_exception();  // the model still runs on token ids
+    }
     LoadProgress progress(options_, model::DenseTensors::total_bytes(pack_) + experts::ResidentStore::total_bytes(pack_));
     const auto on_bytes = [&](uint64_t bytes) { progress.add(bytes); };
     model::ModelWeights weights = model::bind_weights(pack_, model::DenseTensors::load(pack_, team_, on_bytes));
@@ -58,7 +63,10 @@ class LoadedEngine final : public Engine {
   const EngineOptions& options() const override { return options_; }
   const Pack& pack() const override { return pack_; }
   const ModelConfig& config() const override { return pack_.config(); }
-  const text::Tokenizer& tokenizer() const override { return tokenizer_; }
+  const text::Tokenizer& tokenizer() const override {
+    if (!tokenizer_) std::rethrow_exception(tokenizer_problem_);
+    return *tokenizer_;
+  }
   std::unique_ptr<Session> new_session() override;
   ExpertCounters expert_counters() const override { return store_->counters(); }
 
@@ -67,7 +75,8 @@ class LoadedEngine final : public Engine {
  private:
   EngineOptions options_;
   Pack pack_;
-  text::Tokenizer tokenizer_;
+  std::optional<text::Tokenizer> tokenizer_;
+  std::exception_ptr tokenizer_problem_;
   ThreadTeam team_;
   std::unique_ptr<ExpertStore> store_;
   std::unique_ptr<model::Model> model_;

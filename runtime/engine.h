@@ -60,6 +60,8 @@ class Engine {
   virtual const EngineOptions& options() const = 0;  // with defaults resolved
   virtual const Pack& pack() const = 0;
   virtual const ModelConfig& config() const = 0;
+  // Throws what Tokenizer::from_metadata threw when the pack's tokenizer is not one we have; the model itself still runs on
+  // token ids.
   virtual const text::Tokenizer& tokenizer() const = 0;
   // Empty session. Sessions of one engine may not run forward passes at the same time (they share the thread team).
   virtual std::unique_ptr<Session> new_session() = 0;

@@ -78,7 +78,7 @@ void attend_heads(const Pass& pass, const AttentionWeights& w, const AttentionSt
   const size_t key = size_t{c.kv_heads} * dim;
   const uint64_t element = kv_element_bytes(kv_type);
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
-  const size_t stride = w.compress_ratio > 0 ? visible_stride(c, w.compress_ratio) : 0;
+  const size_t stride = s.visible_stride;
   const uint64_t seen = visible != nullptr ? stride : pass.chunk.position(first + count - 1) + 1;
   for_ranges(pass.compute, size_t{count} * c.heads, seen * dim * kElementCost / 4, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
@@ -138,7 +138,7 @@ void attend(const Pass& pass, const AttentionWeights& w, const AttentionState& s
     select_visible(pass, w, state, first, count);
     attend_heads(pass, w, state, kv_type, first, count, s.visible, s.visible_count);
     if (pass.chunk.observer != nullptr) {
-      report(pass, block, first, count, s.visible, visible_stride(c, ratio), s.visible_count);
+      report(pass, block, first, count, s.visible, s.visible_stride, s.visible_count);
     }
   }
 

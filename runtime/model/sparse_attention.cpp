@@ -74,7 +74,7 @@ void select_visible(const Pass& pass, const AttentionWeights& weights, const Att
       uint32_t* const picked = s.picked + query * keep;
       kernels::top_k(s.scores + query * blocks, seen, keep, picked);
       std::sort(picked, picked + keep);
-      uint32_t* const visible = s.visible + query * visible_stride(pass.config, ratio);
+      uint32_t* const visible = s.visible + query * s.visible_stride;
       uint32_t n = 0;
       for (uint32_t b = 0; b < keep; ++b) {
         for (uint32_t i = 0; i < ratio; ++i) visible[n++] = picked[b] * ratio + i;

@@ -35,7 +35,5 @@ void prepare_index_queries(const Pass& pass, const AttentionWeights& weights);
 //   score(b) = sum over index heads of relu(q_h . key_b)
 void select_visible(const Pass& pass, const AttentionWeights& weights, const AttentionState& state, uint32_t first,
                     uint32_t count);
-// Row length of ws.attention.visible.
-inline size_t visible_stride(const ModelConfig& config, uint32_t ratio) { return size_t{config.indexer.budget} + ratio - 1; }
 
 }  // namespace tierpack::model

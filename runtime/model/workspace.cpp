@@ -51,8 +51,11 @@ AttentionScratch take_attention(Carver& carver, const ModelConfig& c, uint64_t t
   s.index_q = carver.take<float>(tokens * c.indexer.heads * c.indexer.head_dim);
   s.index_raw = carver.take<float>((tokens + largest_ratio - 1) * c.indexer.head_dim);
   s.scores = carver.take<float>(kSparseQueries * (capacity / smallest_ratio));
-  s.picked = carver.take<uint32_t>(uint64_t{kSparseQueries} * (c.indexer.budget / smallest_ratio));
-  s.visible = carver.take<uint32_t>(uint64_t{kSparseQueries} * (uint64_t{c.indexer.budget} + largest_ratio - 1));
+  // A budget above the capacity is never exceeded, and nothing is selected.
+  const uint64_t budget = std::min<uint64_t>(c.indexer.budget, capacity);
+  s.picked = carver.take<uint32_t>(kSparseQueries * (budget / smallest_ratio));
+  s.visible_stride = budget + largest_ratio - 1;
+  s.visible = carver.take<uint32_t>(kSparseQueries * s.visible_stride);
   s.visible_count = carver.take<uint32_t>(kSparseQueries);
   return s;
 }

@@ -32,7 +32,8 @@ struct AttentionScratch {
   float* index_raw = nullptr;  // (ratio - 1 + T, index dim): the tail carried over, then the chunk's raw keys
   float* scores = nullptr;     // (kSparseQueries, blocks of the context)
   uint32_t* picked = nullptr;  // (kSparseQueries, budget / ratio)
-  uint32_t* visible = nullptr;        // (kSparseQueries, budget + ratio - 1)
+  uint32_t* visible = nullptr;        // (kSparseQueries, visible_stride)
+  size_t visible_stride = 0;          // budget + ratio - 1
   uint32_t* visible_count = nullptr;  // (kSparseQueries)
 };
 

@@ -1,0 +1,100 @@
+// What a pack must hold for an engine to open it: a change of one tensor at a time.
+#include "runtime/model/weights.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/model/model_fixture.h"
+#include "tests/runtime/model/random_model.h"
+
+namespace tierpack {
+namespace {
+
+using namespace testing_support;
+
+std::pair<std::string, ErrorKind> opening(const RandomModel& model) {
+  ScratchDirectory directory;
+  model.gguf.write(directory.path() / "random.gguf");
+  return error_of([&] {
+    EngineOptions options;
+    options.pack = make_pack(directory.path() / "random.gguf", directory.path());
+    options.threads = 1;
+    Engine::open(options);
+  });
+}
+
+GgufBuilder::Tensor& find(RandomModel& model, const std::string& name) {
+  for (GgufBuilder::Tensor& tensor : model.gguf.tensors) {
+    if (tensor.name == name) return tensor;
+  }
+  throw std::runtime_error("no tensor " + name);
+}
+
+void expect_words(const std::string& message, std::initializer_list<const char*> words) {
+  for (const char* word : words) EXPECT_NE(message.find(word), std::string::npos) << message;
+}
+
+TEST(Weights, RandomModelsOpen) {
+  EXPECT_EQ(opening(random_qwen3moe()).first, "no error");
+  EXPECT_EQ(opening(random_qwen4exp()).first, "no error");
+}
+
+TEST(Weights, EveryMissingDenseTensorIsNamed) {
+  for (const RandomModel& whole : {random_qwen3moe(), random_qwen4exp()}) {
+    for (const auto& [name, values] : whole.tensors) {
+      // Tied embeddings and draft heads may lack these; experts and tables are the pack's own business.
+      if (name == "output.weight" || name.find("_exps") != std::string::npos || name.find("per_layer") == 0) continue;
+      if (name.find("blk.") == 0 && name.find("blk.1.") != 0 && name.find("ple") == std::string::npos &&
+          name.find("nextn") == std::string::npos && name.find("ssm") == std::string::npos) {
+        continue;  // one block of each kind is enough
+      }
+      RandomModel model = whole;
+      model.remove(name);
+      const auto [message, kind] = opening(model);
+      EXPECT_EQ(kind, ErrorKind::kCorrupt) << name << ": " << message;
+      expect_words(message, {name.c_str()});
+    }
+  }
+}
+
+TEST(Weights, AnotherShapeIsAnErrorWithBothShapes) {
+  RandomModel model = random_qwen3moe();
+  find(model, "blk.1.attn_k.weight").shape = {20, 40};
+  const auto [message, kind] = opening(model);
+  EXPECT_EQ(kind, ErrorKind::kCorrupt);
+  expect_words(message, {"blk.1.attn_k.weight", "{20, 40}", "{40, 20}"});
+}
+
+TEST(Weights, ATensorTheGraphDoesNotKnowIsRefused) {
+  RandomModel model = random_qwen3moe();
+  model.add("blk.0.attn_q.bias", {60}, 1);
+  const auto [message, kind] = opening(model);
+  EXPECT_EQ(kind, ErrorKind::kUnsupported);
+  expect_words(message, {"blk.0.attn_q.bias", "qwen3moe"});
+}
+
+TEST(Weights, ATypeNoProductReadsIsRefused) {
+  RandomModel model = random_qwen3moe();
+  GgufBuilder::Tensor& tensor = find(model, "blk.0.attn_q.weight");
+  tensor.type = static_cast<int32_t>(DType::kI32);
+  const auto [message, kind] = opening(model);
+  EXPECT_EQ(kind, ErrorKind::kUnsupported);
+  expect_words(message, {"blk.0.attn_q.weight", "I32"});
+}
+
+TEST(Weights, AGammaMayBeStoredFlatOrByStream) {
+  RandomModel model = random_qwen4exp();
+  find(model, "blk.1.hc_attn_norm.weight").shape = {120};
+  find(model, "blk.0.ple_norm_key.weight").shape = {40, 3};
+  EXPECT_EQ(opening(model).first, "no error");
+}
+
+TEST(Weights, AnUnusedIndexerMayBeThereOrNot) {
+  RandomModel model = random_qwen4exp();  // its draft block has ratio 0 and an indexer
+  for (const char* name : {"q_proj", "k_proj", "q_norm", "k_norm"}) {
+    model.remove("blk.4.indexer." + std::string(name) + ".weight");
+  }
+  EXPECT_EQ(opening(model).first, "no error");
+}
+
+}  // namespace
+}  // namespace tierpack
