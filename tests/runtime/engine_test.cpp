@@ -56,8 +56,8 @@ std::string run_prompt(const EngineOptions& options) {
 }
 
 // Of the logits of prompt(). Change only with a change of docs/arithmetic.md or of the embedded model.
-constexpr const char* kFingerprintF16 = "FILL16";
-constexpr const char* kFingerprintF32 = "FILL32";
+constexpr const char* kFingerprintF16 = "4099ba7b1a644bcb498af87731ac4414";
+constexpr const char* kFingerprintF32 = "aaa608df75cc6942d25f49decc149c4d";
 
 TEST(Engine, FingerprintIsTheStoredOne) {
   EngineOptions options = pebble_options();
@@ -234,8 +234,7 @@ TEST(Engine, TellsTheObserverEveryDecision) {
     EXPECT_EQ(visible.size(), blocks <= 16 ? position + 1 : 64 + (position + 1) % 4) << position;
     EXPECT_LE(*visible.rbegin(), position);
   }
-  EXPECT_EQ(engine->expert_counters().requests % c.layers, 0u);
-  EXPECT_GT(engine->expert_counters().requests, 0u);
+  EXPECT_GE(engine->expert_counters().requests, uint64_t{c.layers} * c.experts_used);
 }
 
 TEST(Engine, ReportsLoadingAndLetsItBeStopped) {
