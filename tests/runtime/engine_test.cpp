@@ -169,12 +169,12 @@ TEST(Engine, RefusesTokensWithoutTouchingTheSession) {
   EXPECT_EQ(session->capacity(), 20u);
   append_all(*session, some_tokens(15, 4096));
 
-  const auto [too_long, long_kind] = error_of([&] { append_all(*session, some_tokens(6, 4096)); });
+  const auto [long_kind, too_long] = thrown_by([&] { append_all(*session, some_tokens(6, 4096)); });
   EXPECT_EQ(long_kind, ErrorKind::kUsage);
   for (const char* number : {"6 tokens", "15", "20", "4096"}) {
     EXPECT_NE(too_long.find(number), std::string::npos) << too_long;
   }
-  const auto [outside, outside_kind] = error_of([&] { append_all(*session, std::vector<uint32_t>{1, 4096}); });
+  const auto [outside_kind, outside] = thrown_by([&] { append_all(*session, std::vector<uint32_t>{1, 4096}); });
   EXPECT_EQ(outside_kind, ErrorKind::kUsage);
   EXPECT_NE(outside.find("4096"), std::string::npos) << outside;
   EXPECT_EQ(session->length(), 15u);
@@ -191,7 +191,7 @@ TEST(Engine, StopsBetweenChunksAndGoesOn) {
   LogitRows rows;
   const auto keep = [&](uint32_t, std::span<const float> logits) { rows.emplace_back(logits.begin(), logits.end()); };
   int chunks = 0;
-  const auto [message, kind] = error_of([&] { session->append(tokens, true, keep, [&] { return ++chunks > 3; }); });
+  const auto [kind, message] = thrown_by([&] { session->append(tokens, true, keep, [&] { return ++chunks > 3; }); });
   EXPECT_EQ(kind, ErrorKind::kInterrupted);
   EXPECT_EQ(session->length(), 48u);
   EXPECT_EQ(rows.size(), 48u);
@@ -209,9 +209,9 @@ TEST(Engine, ASessionThatFailedInATokenAsksToBeCleared) {
   const std::unique_ptr<Session> session = engine->new_session();
   Failing failing;
   session->set_observer(&failing);
-  EXPECT_EQ(error_of([&] { append_all(*session, prompt()); }).second, ErrorKind::kIo);
+  EXPECT_EQ(thrown_by([&] { append_all(*session, prompt()); }).kind, ErrorKind::kIo);
   session->set_observer(nullptr);
-  const auto [message, kind] = error_of([&] { append_all(*session, prompt()); });
+  const auto [kind, message] = thrown_by([&] { append_all(*session, prompt()); });
   EXPECT_EQ(kind, ErrorKind::kUsage);
   EXPECT_NE(message.find("clear"), std::string::npos) << message;
   session->clear();
@@ -252,7 +252,7 @@ TEST(Engine, ReportsLoadingAndLetsItBeStopped) {
   options.on_load = [](uint64_t done, uint64_t) {
     if (done > 1'000'000) fail(ErrorKind::kInterrupted, "enough");
   };
-  EXPECT_EQ(error_of([&] { Engine::open(options); }).second, ErrorKind::kInterrupted);
+  EXPECT_EQ(thrown_by([&] { Engine::open(options); }).kind, ErrorKind::kInterrupted);
 }
 
 TEST(Engine, ResolvesAndChecksItsOptions) {
@@ -268,12 +268,12 @@ TEST(Engine, ResolvesAndChecksItsOptions) {
   const auto problem = [&](auto change) {
     EngineOptions wrong = pebble_options();
     change(wrong);
-    return error_of([&] { Engine::open(wrong); });
+    return thrown_by([&] { Engine::open(wrong); });
   };
-  EXPECT_EQ(problem([](EngineOptions& o) { o.chunk = 0; }).second, ErrorKind::kUsage);
-  EXPECT_EQ(problem([](EngineOptions& o) { o.threads = -1; }).second, ErrorKind::kUsage);
-  EXPECT_EQ(problem([](EngineOptions& o) { o.isa = "abacus"; }).second, ErrorKind::kUsage);
-  const auto [message, kind] = problem([](EngineOptions& o) { o.context = 5000; });
+  EXPECT_EQ(problem([](EngineOptions& o) { o.chunk = 0; }).kind, ErrorKind::kUsage);
+  EXPECT_EQ(problem([](EngineOptions& o) { o.threads = -1; }).kind, ErrorKind::kUsage);
+  EXPECT_EQ(problem([](EngineOptions& o) { o.isa = "abacus"; }).kind, ErrorKind::kUsage);
+  const auto [kind, message] = problem([](EngineOptions& o) { o.context = 5000; });
   EXPECT_EQ(kind, ErrorKind::kUsage);
   EXPECT_NE(message.find("4096"), std::string::npos) << message;
 }

@@ -42,7 +42,7 @@ TEST(Evaluation, LargeLogitsDoNotOverflow) {
 }
 
 TEST(Evaluation, WritesTheRowsAndFingerprintsTheirBytes) {
-  ScratchDirectory directory;
+  TempDirectory directory;
   const std::filesystem::path out = directory.path() / "logits.f32";
   const std::vector<float> rows = {1, 2, 3, -4, 5, 6};
   Evaluation e(3, 2, out, {});
@@ -56,7 +56,7 @@ TEST(Evaluation, WritesTheRowsAndFingerprintsTheirBytes) {
 }
 
 TEST(Evaluation, LeavesNothingBehindWhenItIsNotFinished) {
-  ScratchDirectory directory;
+  TempDirectory directory;
   {
     Evaluation e(1, 2, directory.path() / "logits.f32", {});
     e.add(std::vector<float>{1}, std::nullopt);
@@ -65,7 +65,7 @@ TEST(Evaluation, LeavesNothingBehindWhenItIsNotFinished) {
 }
 
 TEST(Evaluation, DistanceFromAReference) {
-  ScratchDirectory directory;
+  TempDirectory directory;
   const std::filesystem::path reference = directory.path() / "reference.f32";
   // Row 0: p = (1/2, 1/2) against q = (1/4, 3/4). Row 1: equal up to a constant.
   write_floats(reference, {0, 0, 3, 5});
@@ -82,17 +82,17 @@ TEST(Evaluation, DistanceFromAReference) {
 }
 
 TEST(Evaluation, RefusesAReferenceOfAnotherShape) {
-  ScratchDirectory directory;
+  TempDirectory directory;
   const std::filesystem::path reference = directory.path() / "reference.f32";
   write_floats(reference, {0, 0, 3});
-  const auto [message, kind] = error_of([&] { Evaluation(2, 2, {}, reference); });
+  const auto [kind, message] = thrown_by([&] { Evaluation(2, 2, {}, reference); });
   EXPECT_EQ(kind, ErrorKind::kUsage);
   EXPECT_NE(message.find("12 bytes"), std::string::npos) << message;
   EXPECT_NE(message.find("16"), std::string::npos) << message;
 
   write_floats(reference, {0, NAN, 3, 4});
   Evaluation e(2, 2, {}, reference);
-  EXPECT_EQ(error_of([&] { e.add(std::vector<float>{0, 0}, std::nullopt); }).second, ErrorKind::kUsage);
+  EXPECT_EQ(thrown_by([&] { e.add(std::vector<float>{0, 0}, std::nullopt); }).kind, ErrorKind::kUsage);
 }
 
 TEST(TokenIds, AreDecimalNumbersBetweenWhiteSpace) {
@@ -101,7 +101,7 @@ TEST(TokenIds, AreDecimalNumbersBetweenWhiteSpace) {
   EXPECT_TRUE(parse_token_ids(" \n ", "ids").empty());
   EXPECT_EQ(parse_token_ids("4294967295", "ids"), (std::vector<uint32_t>{4294967295u}));
   for (const char* wrong : {"1 -2", "1,2", "0x10", "1 4294967296", "one", "1.5"}) {
-    const auto [message, kind] = error_of([&] { parse_token_ids(wrong, "prompt.ids"); });
+    const auto [kind, message] = thrown_by([&] { parse_token_ids(wrong, "prompt.ids"); });
     EXPECT_EQ(kind, ErrorKind::kUsage) << wrong;
     EXPECT_NE(message.find("prompt.ids"), std::string::npos) << message;
   }

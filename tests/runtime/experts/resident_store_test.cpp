@@ -33,14 +33,14 @@ TEST(ResidentStore, ReportsEveryByteItReads) {
 TEST(ResidentStore, TheCallerCanStopLoading) {
   const Pack pack = Pack::open(pebble_pack());
   ThreadTeam team(2);
-  const auto [message, kind] = error_of([&] {
+  const auto [kind, message] = thrown_by([&] {
     experts::ResidentStore::load(pack, team, [](uint64_t) { fail(ErrorKind::kInterrupted, "stopped by the caller"); });
   });
   EXPECT_EQ(kind, ErrorKind::kInterrupted);
 }
 
 TEST(ResidentStore, ADamagedRecordIsNotLoaded) {
-  ScratchDirectory directory;
+  TempDirectory directory;
   const std::filesystem::path copy = directory.path() / "damaged.tierpack";
   std::filesystem::copy(pebble_pack(), copy);
   const std::filesystem::path segment = copy / segment_file_name(Segment::kExperts);
@@ -54,7 +54,7 @@ TEST(ResidentStore, ADamagedRecordIsNotLoaded) {
 
   const Pack pack = Pack::open(copy);
   ThreadTeam team(2);
-  const auto [message, kind] = error_of([&] { experts::ResidentStore::load(pack, team, [](uint64_t) {}); });
+  const auto [kind, message] = thrown_by([&] { experts::ResidentStore::load(pack, team, [](uint64_t) {}); });
   EXPECT_EQ(kind, ErrorKind::kCorrupt);
   EXPECT_NE(message.find("experts"), std::string::npos) << message;
 }

@@ -14,7 +14,7 @@ namespace {
 using namespace testing_support;
 
 void expect_agreement(const RandomModel& model, std::vector<uint32_t> tokens) {
-  ScratchDirectory directory;
+  TempDirectory directory;
   model.gguf.write(directory.path() / "random.gguf");
   EngineOptions options;
   options.pack = make_pack(directory.path() / "random.gguf", directory.path());

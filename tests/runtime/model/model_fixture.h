@@ -1,8 +1,7 @@
-// Packs and engines for tests of the runtime: a temporary directory, repacking, and runs that keep what they decided.
+// Packs and engines for tests of the runtime: repacking, and runs that keep what they decided.
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -11,36 +10,15 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/digest.h"
-#include "base/error.h"
 #include "repack/repack_job.h"
 #include "runtime/engine.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_directory.h"
 
 namespace tierpack::testing_support {
-
-// A directory that goes away with the object.
-class ScratchDirectory {
- public:
-  ScratchDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tierpack-test-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
-    path_ = pattern;
-  }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Repacks `source` into `directory`/NAME.tierpack.
 inline std::filesystem::path make_pack(const std::filesystem::path& source, const std::filesystem::path& directory,
@@ -55,7 +33,7 @@ inline std::filesystem::path make_pack(const std::filesystem::path& source, cons
 
 // The embedded model as a pack, made once per process.
 inline const std::filesystem::path& pebble_pack() {
-  static const ScratchDirectory directory;
+  static const TempDirectory directory;
   static const std::filesystem::path pack =
       make_pack(std::filesystem::path(TIERPACK_SOURCE_DIR) / "models/pebble", directory.path(), "pebble");
   return pack;
@@ -100,16 +78,6 @@ inline std::vector<uint32_t> some_tokens(size_t count, uint32_t vocab, uint32_t 
     token = static_cast<uint32_t>((state >> 33) % vocab);
   }
   return tokens;
-}
-
-// The message and kind of the Error that `action` throws.
-inline std::pair<std::string, ErrorKind> error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return {e.what(), e.kind()};
-  }
-  return {"no error", ErrorKind::kInternal};
 }
 
 }  // namespace tierpack::testing_support
