@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "fetch/fetch.h"
 #include "repack/repack.h"
 #include "repack/unpack.h"
 #include "runtime/eval.h"
@@ -26,6 +27,7 @@ using tierpack::Command;
 // In the order a model travels.
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
+      {"fetch", "Get a model from a hub, every byte proved", tierpack::fetch::setup_fetch},
       {"verify", "Check a source or a pack against what it must be", tierpack::verify::setup_verify},
       {"inspect", "Describe a model from its headers", tierpack::verify::setup_inspect},
       {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},

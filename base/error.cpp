@@ -13,6 +13,7 @@ int exit_code(ErrorKind kind) {
     case ErrorKind::kNetwork: return 5;
     case ErrorKind::kInterrupted: return 130;
     case ErrorKind::kIo:
+    case ErrorKind::kRefused:
     case ErrorKind::kUnsupported:
     case ErrorKind::kCuda:
     case ErrorKind::kInternal: return 1;
@@ -25,6 +26,7 @@ const char* kind_name(ErrorKind kind) {
     case ErrorKind::kUsage: return "usage";
     case ErrorKind::kIo: return "io";
     case ErrorKind::kNetwork: return "network";
+    case ErrorKind::kRefused: return "refused";
     case ErrorKind::kCorrupt: return "corrupt";
     case ErrorKind::kUnsupported: return "unsupported";
     case ErrorKind::kCapacity: return "capacity";

@@ -17,6 +17,7 @@ enum class ErrorKind {
   kUsage,        // the caller asked for something impossible              exit 2
   kIo,           // a local file or system call failed                     exit 1
   kNetwork,      // the network gave up; the work can be resumed           exit 5
+  kRefused,      // a server answered, and the answer is no                exit 1
   kCorrupt,      // bytes are not what they must be                        exit 3
   kUnsupported,  // well-formed, but beyond what this build can do         exit 1
   kCapacity,     // does not fit: disk, RAM, VRAM                          exit 4

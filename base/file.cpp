@@ -137,6 +137,10 @@ void File::sync() {
   if (::fsync(fd_) != 0) fail_errno(fmt::format("cannot flush {} to disk", name_));
 }
 
+void File::sync_data() {
+  if (::fdatasync(fd_) != 0) fail_errno(fmt::format("cannot flush {} to disk", name_));
+}
+
 void File::close() {
   const int fd = std::exchange(fd_, -1);
   if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) fail_errno(fmt::format("cannot close {}", name_));

@@ -54,6 +54,8 @@ class File final : public ByteSource {
   };
   // Never follows a symbolic link in the last component when it may write.
   static File open(const std::filesystem::path& path, Mode mode);
+  // Takes ownership of an open descriptor; `name` is for messages.
+  static File adopt(int fd, std::string name) { return File(fd, std::move(name)); }
 
   File(File&&) noexcept;
   File& operator=(File&&) noexcept;
@@ -70,6 +72,7 @@ class File final : public ByteSource {
   // Reserves disk space for [0, size); throws kCapacity when the disk is full. Filesystems without it are left alone.
   void reserve(uint64_t size);
   void sync();
+  void sync_data();  // content and size, not timestamps
   void close();  // throws on failure, unlike the destructor
   int fd() const { return fd_; }
 

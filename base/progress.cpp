@@ -18,15 +18,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Serialises everything that writes to the terminal. `bar_visible` says whether the last line is a progress bar.
+// Serialises everything that writes to the terminal. `bar_visible` says whether the last line is a progress bar, which
+// stays at the cursor; `status_lines` how many lines of status stand above it.
 struct Terminal {
   std::mutex mutex;
   bool bar_visible = false;
+  size_t status_lines = 0;
   LogLevel level = LogLevel::kNormal;
 
   void clear_bar() {
     if (bar_visible) std::fputs("\r\x1b[K", stderr);
     bar_visible = false;
+    for (; status_lines > 0; --status_lines) std::fputs("\x1b[1A\r\x1b[K", stderr);
   }
 };
 
@@ -51,6 +54,17 @@ int terminal_columns() {
 constexpr double kRateWindow = 5.0;
 
 }  // namespace
+
+void show_status(const std::vector<std::string>& lines) {
+  if (isatty(STDERR_FILENO) == 0 || log_level() == LogLevel::kQuiet) return;
+  Terminal& out = terminal();
+  const std::lock_guard lock(out.mutex);
+  out.clear_bar();
+  const auto columns = static_cast<size_t>(terminal_columns());
+  for (const std::string& line : lines) std::fprintf(stderr, "%s\n", line.substr(0, columns - 1).c_str());
+  std::fflush(stderr);
+  out.status_lines = lines.size();
+}
 
 void set_log_level(LogLevel level) { terminal().level = level; }
 LogLevel log_level() { return terminal().level; }

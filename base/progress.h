@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace tierpack {
 
@@ -32,6 +33,10 @@ class Progress {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Several lines of status at the bottom of the terminal, replacing the last ones; log lines appear above. Empty: removed.
+// For work that shows more than one bar; does nothing when stderr is not a terminal or with --quiet.
+void show_status(const std::vector<std::string>& lines);
 
 // 75 -> "1:15", 3725 -> "1:02:05".
 std::string format_duration(double seconds);

@@ -1,0 +1,104 @@
+// ModelScope: the file list of a revision, with a SHA-256 for every file, small ones included.
+//
+// Facts: GET {endpoint}/api/v1/models/{owner}/{name}/repo/files?Revision=&Recursive=True -> {"Code": 200, "Success": true,
+// "Data": {"Files": [{"Path", "Type": "blob"|"tree", "Size", "Sha256", "Revision"}]}}; datasets: .../repo/tree, paged by
+// PageNumber and PageSize. The list gives no commit of the repository; the hashes pin the content instead.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "fetch/hubs.h"
+
+namespace tierpack::fetch {
+
+namespace {
+
+constexpr uint64_t kPageSize = 200;
+constexpr uint64_t kMaxPages = 2000;
+
+std::string folder_of(const std::string& source) { return source.starts_with("ms:datasets/") ? "datasets" : "models"; }
+
+std::string repo_of(const std::string& source) {
+  return source.substr(source.starts_with("ms:datasets/") ? 12 : 3);
+}
+
+// The "Data" member of an answer's envelope.
+Json open_envelope(const HttpAnswer& answer, const Reference& reference, bool has_token) {
+  const std::string where = answer.url.redacted();
+  Json body;
+  try {
+    body = parse_json(answer.body, where);
+  } catch (const Error&) {
+    if (answer.head.status == 200) throw;
+  }
+  const bool is_object = body.is_object();
+  const bool success = is_object && body.value("Success", true) && body.value("Code", 200) == 200;
+  if (answer.head.status == 200 && success && body.contains("Data")) return body["Data"];
+  std::string message = is_object && body.contains("Message") && body["Message"].is_string()
+                            ? body["Message"].get<std::string>().substr(0, 300)
+                            : std::string();
+  fail(ErrorKind::kRefused, "{} at {}: {} (status {}{}{}){}", reference.text, answer.url.origin().text(),
+       "the repository or revision does not exist, or it needs a token", answer.head.status,
+       message.empty() ? "" : ", hub says: ", message, has_token ? "" : "; MODELSCOPE_API_TOKEN or --token-file gives one");
+}
+
+std::optional<RemoteFile> parse_entry(const Json& entry, const std::string& where) {
+  if (!entry.is_object()) fail(ErrorKind::kCorrupt, "{}: an entry of the file list is not an object", where);
+  if (json_string(entry, "Type", where) != "blob") return std::nullopt;
+  RemoteFile file;
+  file.path = json_string(entry, "Path", where);
+  file.size = json_u64(entry, "Size", where);
+  for (const char* key : {"Sha256", "sha256"}) {
+    if (!entry.contains(key) || !entry[key].is_string() || entry[key].get<std::string>().empty()) continue;
+    const std::string hex = entry[key].get<std::string>();
+    Sha256Digest digest;
+    if (!from_hex(hex, digest.bytes)) {
+      fail(ErrorKind::kCorrupt, "{}: {}: '{}' is not a SHA-256", where, file.path, hex.substr(0, 80));
+    }
+    file.sha256 = digest;
+    file.hash_origin = "hub";
+    break;
+  }
+  return file;
+}
+
+}  // namespace
+
+Url modelscope_file_url(const Url& endpoint, const std::string& source, const std::string& revision,
+                        const std::string& path) {
+  return endpoint.with_path_suffix(fmt::format("/api/v1/{}/{}/repo?Revision={}&FilePath={}", folder_of(source),
+                                               repo_of(source), percent_encode(revision), percent_encode(path)));
+}
+
+Listing list_modelscope(HttpClient& client, const Reference& reference, const Url& endpoint) {
+  Listing listing;
+  listing.source = reference.text;
+  listing.endpoint = endpoint.origin().text() + (endpoint.path() == "/" ? "" : endpoint.path());
+  listing.revision = reference.revision.empty() ? "master" : reference.revision;
+  const bool has_token = client.credentials().has(endpoint.origin());
+  const bool is_dataset = reference.type == RepoType::kDataset;
+  const std::string base = fmt::format("/api/v1/{}/{}/repo/{}?Revision={}&Recursive=True", folder_of(listing.source),
+                                       reference.repo, is_dataset ? "tree" : "files", percent_encode(listing.revision));
+  for (uint64_t page = 1;; ++page) {
+    const std::string paging = is_dataset ? fmt::format("&PageNumber={}&PageSize={}", page, kPageSize) : "";
+    const Url url = endpoint.with_path_suffix(base + paging);
+    const HttpAnswer answer = client.get(url, {.headers = {"Accept: application/json"}});
+    const Json data = open_envelope(answer, reference, has_token);
+    const std::string where = url.redacted();
+    const Json& files = json_member(data, "Files", where);
+    if (!files.is_array()) fail(ErrorKind::kCorrupt, "{}: Files is not an array", where);
+    for (const Json& entry : files) {
+      if (auto file = parse_entry(entry, where)) listing.files.push_back(std::move(*file));
+    }
+    if (!is_dataset || files.size() < kPageSize) break;
+    if (page >= kMaxPages) fail(ErrorKind::kCorrupt, "{}: more than {} pages of files", where, kMaxPages);
+  }
+  std::sort(listing.files.begin(), listing.files.end(),
+            [](const RemoteFile& a, const RemoteFile& b) { return a.path < b.path; });
+  for (RemoteFile& file : listing.files) {
+    file.urls.push_back(modelscope_file_url(endpoint, listing.source, listing.revision, file.path));
+  }
+  return listing;
+}
+
+}  // namespace tierpack::fetch

@@ -1,0 +1,124 @@
+#include "fetch/part_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace tierpack::fetch {
+
+std::string state_name(const std::string& path) {
+  constexpr size_t kMaxReadable = 120;
+  return split_path(path).second.substr(0, kMaxReadable) + "-" + xxh3_128(as_bytes(path)).hex().substr(0, 16);
+}
+
+PartFile::PartFile(const Directory& state, std::string path, PartIdentity identity)
+    : state_(state),
+      path_(std::move(path)),
+      part_name_(state_name(path_) + ".part"),
+      journal_name_(state_name(path_) + ".journal"),
+      identity_(std::move(identity)) {
+  if (!try_resume()) {
+    state_.remove(journal_name_);
+    state_.remove(part_name_);
+    create();
+  }
+}
+
+bool PartFile::try_resume() {
+  if (state_.kind(part_name_) != EntryKind::kRegular) return false;
+  const auto text = state_.read_small(journal_name_, kMaxJournalBytes);
+  if (!text) return false;
+  const auto journal = parse_journal(*text);
+  if (!journal || journal->extents.extents().empty()) return false;
+  // The same content: proved by the same publisher's hash, or at least by the same strong validator and size.
+  if (identity_.sha256 ? journal->sha256 != identity_.sha256
+                       : journal->sha256.has_value() || identity_.validator.empty() ||
+                             journal->validator != identity_.validator) {
+    return false;
+  }
+  if (identity_.size && journal->size != identity_.size) return false;
+  auto file = state_.open_file(part_name_, true);
+  if (!file) return false;
+  struct stat info {};
+  if (::fstat(file->fd(), &info) != 0) return false;
+  const bool same = static_cast<uint64_t>(info.st_dev) == journal->device &&
+                    static_cast<uint64_t>(info.st_ino) == journal->inode && info.st_nlink == 1 &&
+                    info.st_uid == ::geteuid();
+  if (!same) return false;
+  file_ = std::make_shared<File>(std::move(*file));
+  device_ = journal->device;
+  inode_ = journal->inode;
+  extents_ = journal->extents;
+  extents_.clip(static_cast<uint64_t>(info.st_size));
+  identity_.size = journal->size;
+  resumed_bytes_ = extents_.bytes();
+  return true;
+}
+
+void PartFile::create() {
+  auto file = std::make_shared<File>(state_.create_file(part_name_, 0600));
+  struct stat info {};
+  if (::fstat(file->fd(), &info) != 0) fail_errno(fmt::format("cannot stat {}", file->name()));
+  file_ = std::move(file);
+  device_ = static_cast<uint64_t>(info.st_dev);
+  inode_ = static_cast<uint64_t>(info.st_ino);
+  extents_.clear();
+  resumed_bytes_ = 0;
+}
+
+void PartFile::write(uint64_t offset, Bytes data) {
+  file_->write_at(offset, data);
+  extents_.add({offset, offset + data.size()});
+}
+
+Journal PartFile::snapshot() const {
+  return {.size = identity_.size,
+          .sha256 = identity_.sha256,
+          .validator = identity_.validator,
+          .device = device_,
+          .inode = inode_,
+          .extents = extents_};
+}
+
+void PartFile::checkpoint(const Journal& snapshot) {
+  const std::lock_guard lock(mutex_);
+  if (!file_ || snapshot.device != device_ || snapshot.inode != inode_) return;
+  file_->sync_data();
+  state_.write_atomically(journal_name_, encode_journal(snapshot), 0600);
+}
+
+void PartFile::begin_anew() {
+  const std::lock_guard lock(mutex_);
+  state_.remove(journal_name_);
+  state_.remove(part_name_);
+  create();
+}
+
+bool PartFile::publish(const Directory& to, const std::string& name, unsigned mode, bool replace) {
+  const std::lock_guard lock(mutex_);
+  if (::fchmod(file_->fd(), mode) != 0) fail_errno(fmt::format("cannot set permissions of {}", file_->name()));
+  file_->sync();
+  if (!state_.rename_into(part_name_, to, name, replace)) return false;
+  file_.reset();
+  state_.remove(journal_name_);
+  return true;
+}
+
+void PartFile::quarantine() {
+  const std::lock_guard lock(mutex_);
+  file_.reset();
+  state_.remove(journal_name_);
+  state_.rename_into(part_name_, state_, state_name(path_) + ".corrupt", true);
+}
+
+void PartFile::discard() {
+  const std::lock_guard lock(mutex_);
+  file_.reset();
+  state_.remove(journal_name_);
+  state_.remove(part_name_);
+}
+
+}  // namespace tierpack::fetch
