@@ -68,7 +68,6 @@ Pack Pack::open(const fs::path& directory) {
   const File records_file = File::open(directory / kPackRecordsName, File::Mode::kRead);
   const std::vector<std::byte> records = read_all(records_file, kRecordsBytesMax);
   pack.manifest_ = parse_pack(json, records, source);
-  require_digest(pack.manifest_, kPackRecordsName, records, directory / kPackRecordsName);
 
   const File metadata_file = open_sized(directory, pack.manifest_, kPackMetadataName);
   const std::vector<std::byte> metadata = read_all(metadata_file, kMetadataBytesMax);

@@ -138,8 +138,8 @@ struct PackManifest {
 
 std::string encode_pack_json(const PackManifest& manifest, const ModelConfig& config);
 std::vector<std::byte> encode_records(const std::vector<Record>& records);
-// Proves pack.json's own SHA-256 and checks every index, range, overlap and name, in it and in the record index; throws
-// kCorrupt, or kUnsupported for another version. The SHA-256 of the files is the caller's to prove.
+// Proves the SHA-256 of both texts and checks every index, range, overlap and name in them; throws kCorrupt, or
+// kUnsupported for another version. The SHA-256 of the other files is the caller's to prove.
 PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, const std::string& source);
 // Throws kCorrupt unless the experts and tables of the manifest have the shapes that the model's metadata promises.
 void require_manifest_fits(const PackManifest& manifest, const ModelConfig& config, const std::string& source);

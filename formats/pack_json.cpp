@@ -285,6 +285,17 @@ void require_sealed(std::string_view text, const std::string& source) {
   }
 }
 
+// The record index is the one that pack.json speaks of.
+void require_promised(const PackManifest& manifest, Bytes records_bin, const std::string& source) {
+  for (const PackFile& file : manifest.files) {
+    if (file.name != kPackRecordsName) continue;
+    const Sha256Digest found = Sha256::of(records_bin);
+    if (found != file.sha256) {
+      fail(ErrorKind::kCorrupt, "{}: SHA-256 is {}, {} says {}", source, found.hex(), kPackManifestName, file.sha256.hex());
+    }
+  }
+}
+
 std::vector<Record> parse_records(Bytes bytes, const std::string& source) {
   ByteReader in(bytes, source);
   if (as_text(in.take(kRecordsMagic.size(), "the magic")) != kRecordsMagic) {
@@ -329,7 +340,9 @@ PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, const std
   }
   require_sealed(pack_json, json_name);
   PackManifest manifest = ManifestReader(json_name).read(json);
-  manifest.records = parse_records(records_bin, source + "/" + kPackRecordsName);
+  const std::string records_name = source + "/" + kPackRecordsName;
+  require_promised(manifest, records_bin, records_name);
+  manifest.records = parse_records(records_bin, records_name);
   check_manifest(manifest, records_bin.size(), json_name);
   return manifest;
 }
