@@ -1,6 +1,7 @@
 #include "formats/quant_decode.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/bytes.h"
 #include "formats/dequant.h"
@@ -100,7 +101,7 @@ void decode_plain(HfType type, const std::byte* from, float* to, uint64_t count)
   switch (type) {
     case HfType::kF32: std::memcpy(to, from, count * sizeof(float)); return;
     case HfType::kBF16:
-      for (uint64_t i = 0; i < count; ++i) to[i] = bf16_to_f32(load<uint16_t>(from + 2 * i));
+      for (uint64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(uint32_t{load<uint16_t>(from + 2 * i)} << 16);
       return;
     case HfType::kF16:
       for (uint64_t i = 0; i < count; ++i) to[i] = f16_to_f32(load<uint16_t>(from + 2 * i));
