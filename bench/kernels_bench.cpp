@@ -1,0 +1,143 @@
+// Kernel speed, by table and tensor type: decode (one token; GB/s of weights read) and prefill (64 tokens; GFLOP/s, two
+// a multiplication). The matrix of the decode runs is larger than the caches of a core. One thread.
+//
+//   build/kernels_bench --benchmark_filter=avx2 --benchmark_repetitions=9 --benchmark_report_aggregates_only
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "runtime/kernels/kernels.h"
+
+namespace {
+
+using namespace tierpack;
+using namespace tierpack::kernels;
+
+constexpr uint32_t kCols = 2560;
+
+// Random codes; positions of scales do not matter for speed as long as no subnormal arithmetic happens, which finite
+// random bytes below make rare.
+std::vector<std::byte> random_bytes(size_t count) {
+  std::mt19937_64 random(1);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(0x30 | (random() & 15));
+  return bytes;
+}
+
+struct Batch {
+  std::vector<float> x;
+  std::vector<int8_t> q;
+  std::vector<float> scale;
+  std::vector<int32_t> sum;
+  ActivationView view;
+
+  Batch(uint32_t tokens, uint32_t n) : x(size_t{tokens} * n), q(x.size()), scale(x.size() / 32), sum(x.size() / 32) {
+    std::mt19937 random(2);
+    for (float& v : x) v = static_cast<float>(random()) / 4294967296.0f - 0.5f;
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const size_t at = size_t{t} * n;
+      reference().quantize(x.data() + at, n, q.data() + at, scale.data() + at / 32, sum.data() + at / 32);
+    }
+    view = {tokens, n, x.data(), q.data(), scale.data(), sum.data()};
+  }
+};
+
+void matmul(benchmark::State& state, const KernelTable& table, DType type, uint32_t tokens) {
+  const size_t row = row_bytes(type, kCols);
+  const uint32_t rows = tokens == 1 ? static_cast<uint32_t>(std::max<size_t>(64, (size_t{24} << 20) / row)) : 64;
+  const std::vector<std::byte> weights = random_bytes(row * rows);
+  const Batch batch(tokens, kCols);
+  std::vector<float> y(size_t{rows} * tokens);
+  const MatrixView w{type, weights.data(), rows, kCols};
+  for (auto _ : state) {
+    table.matmul(w, 0, rows, batch.view, y.data(), rows);
+    benchmark::DoNotOptimize(y.data());
+    benchmark::ClobberMemory();
+  }
+  const double runs = static_cast<double>(state.iterations());
+  state.counters["GB/s"] = benchmark::Counter(runs * static_cast<double>(weights.size()) / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(runs * 2.0 * rows * kCols * tokens / 1e9, benchmark::Counter::kIsRate);
+}
+
+void attention(benchmark::State& state, const KernelTable& table, KvType type, uint32_t count) {
+  constexpr uint32_t kHeadDim = 128;
+  const size_t element = type == KvType::kF32 ? 4 : 2;
+  const std::vector<std::byte> keys = random_bytes(count * kHeadDim * element);
+  const std::vector<std::byte> values = random_bytes(count * kHeadDim * element);
+  const Batch batch(1, kHeadDim);
+  std::vector<float> out(kHeadDim);
+  for (auto _ : state) {
+    table.attention(batch.x.data(), keys.data(), values.data(), type, kHeadDim, kHeadDim, nullptr, count, 0.1f, out.data());
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(state.iterations()) * 2 * static_cast<double>(keys.size()) / 1e9,
+                                              benchmark::Counter::kIsRate);
+}
+
+void delta_rule(benchmark::State& state, const KernelTable& table) {
+  const Batch batch(4, 128);
+  std::vector<float> s(128 * 128, 0.01f), out(128);
+  for (auto _ : state) {
+    table.delta_rule(s.data(), batch.x.data(), batch.x.data() + 128, batch.x.data() + 256, 0.9f, 0.5f, 128, 128, out.data());
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(state.iterations()) * 128 * 128 * 4 / 1e9, benchmark::Counter::kIsRate);
+}
+
+// Functions (n floats in, n out); values a second.
+template <typename Function>
+void elementwise(benchmark::State& state, Function&& function) {
+  const Batch batch(1, kCols);
+  std::vector<float> out(kCols);
+  for (auto _ : state) {
+    function(batch.x.data(), kCols, out.data());
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["Gvalue/s"] = benchmark::Counter(static_cast<double>(state.iterations()) * kCols / 1e9, benchmark::Counter::kIsRate);
+}
+
+void register_all() {
+  for (const KernelTable* table : available()) {
+    const std::string prefix = std::string(table->name) + "/";
+    for (const DTypeTraits& t : all_dtypes()) {
+      const DType type = t.type;
+      if (!t.quantised && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) continue;
+      for (const uint32_t tokens : {1u, 2u, 4u, 64u}) {
+        benchmark::RegisterBenchmark((prefix + "matmul/" + t.name + "/tokens:" + std::to_string(tokens)).c_str(),
+                                     [table, type, tokens](benchmark::State& s) { matmul(s, *table, type, tokens); });
+      }
+    }
+    benchmark::RegisterBenchmark((prefix + "attention/f16/1024").c_str(),
+                                 [table](benchmark::State& s) { attention(s, *table, KvType::kF16, 1024); });
+    benchmark::RegisterBenchmark((prefix + "attention/f32/1024").c_str(),
+                                 [table](benchmark::State& s) { attention(s, *table, KvType::kF32, 1024); });
+    benchmark::RegisterBenchmark((prefix + "delta_rule/128").c_str(), [table](benchmark::State& s) { delta_rule(s, *table); });
+    benchmark::RegisterBenchmark((prefix + "quantize").c_str(), [table](benchmark::State& s) {
+      std::vector<int8_t> q(kCols);
+      std::vector<int32_t> sum(kCols / 32);
+      elementwise(s, [&](const float* x, uint32_t n, float* out) { table->quantize(x, n, q.data(), out, sum.data()); });
+    });
+    benchmark::RegisterBenchmark((prefix + "silu").c_str(), [table](benchmark::State& s) { elementwise(s, table->silu); });
+    benchmark::RegisterBenchmark((prefix + "softmax").c_str(), [table](benchmark::State& s) { elementwise(s, table->softmax); });
+    benchmark::RegisterBenchmark((prefix + "rms_norm").c_str(), [table](benchmark::State& s) {
+      elementwise(s, [table](const float* x, uint32_t n, float* out) { table->rms_norm(x, nullptr, 1e-6f, n, out); });
+    });
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
