@@ -36,15 +36,34 @@ inline void sum_lanes(const __m256i (&v)[8], __m256i& low, __m256i& high) {
   high = _mm256_permute2x128_si256(first, second, 0x31);
 }
 
+// low * k_0 + high * k_1, where lane b of `pairs` holds (k_0, k_1) as two i16.
+inline __m256i scaled_halves(__m256i low, __m256i high, __m256i pairs) {
+  const __m256i first = _mm256_srai_epi32(_mm256_slli_epi32(pairs, 16), 16);
+  return _mm256_add_epi32(_mm256_mullo_epi32(low, first), _mm256_mullo_epi32(high, _mm256_srai_epi32(pairs, 16)));
+}
+
+// The sums of the 16-element halves of 8 activation blocks, as i16 pairs in lane b.
+inline __m256i half_sums(const int8_t* q) {
+  __m256i h[8];
+#pragma GCC unroll 8
+  for (int b = 0; b < 8; ++b) h[b] = _mm256_maddubs_epi16(bytes(1), load32(q + 32 * b));
+  const __m256i first = _mm256_hadd_epi16(_mm256_hadd_epi16(h[0], h[1]), _mm256_hadd_epi16(h[2], h[3]));
+  const __m256i second = _mm256_hadd_epi16(_mm256_hadd_epi16(h[4], h[5]), _mm256_hadd_epi16(h[6], h[7]));
+  const __m256i all = _mm256_hadd_epi16(first, second);  // first halves of blocks 0..7 in the low lane, second in the high
+  const __m128i low = _mm256_castsi256_si128(all), high = _mm256_extracti128_si256(all, 1);
+  return _mm256_set_m128i(_mm_unpackhi_epi16(low, high), _mm_unpacklo_epi16(low, high));
+}
+
 // Adds the products of `count` blocks to their partial sums (lane b for block b).
 template <typename D>
 [[gnu::always_inline]] inline __m256 add_group(const Group& g, const int8_t* q, const float* scale, const int32_t* sum,
                                                uint32_t count, __m256 partial) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i v[8];
+#pragma GCC unroll 8
   for (uint32_t b = 0; b < 8; ++b) v[b] = _mm256_setzero_si256();
-  const auto multiply = [&](uint32_t b) [[gnu::always_inline]] {
-    v[b] = _mm256_madd_epi16(pair_sums<D>(g.code[b], load32(q + 32 * b)), has_sub_scale(D::form) ? g.sub_scale[b] : ones);
+  const auto multiply = [&](uint32_t b) __attribute__((always_inline)) {
+    v[b] = _mm256_madd_epi16(pair_sums<D>(g.code[b], load32(q + 32 * b)), ones);
   };
   if (count == kLanes) {
 #pragma GCC unroll 8
@@ -62,7 +81,7 @@ template <typename D>
     added = _mm256_fmadd_ps(_mm256_cvtepi32_ps(low), _mm256_mul_ps(_mm256_load_ps(g.scale), x_scale), added);
     added = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_mul_ps(_mm256_load_ps(g.scale_high), x_scale), added);
   } else {
-    __m256i dot = _mm256_add_epi32(low, high);
+    __m256i dot = has_sub_scale(D::form) ? scaled_halves(low, high, g.sub_scale) : _mm256_add_epi32(low, high);
     if constexpr (D::bias > 0) dot = _mm256_sub_epi32(dot, _mm256_slli_epi32(x_sum, std::countr_zero(unsigned{D::bias})));
     added = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(_mm256_load_ps(g.scale), x_scale), added);
   }
@@ -70,11 +89,8 @@ template <typename D>
     added = _mm256_fmadd_ps(_mm256_cvtepi32_ps(x_sum), _mm256_mul_ps(_mm256_load_ps(g.offset), x_scale), added);
   }
   if constexpr (D::form == BlockForm::kSubScaleOffset) {
-    for (uint32_t b = 0; b < count; ++b) {
-      v[b] = _mm256_madd_epi16(_mm256_maddubs_epi16(bytes(1), load32(q + 32 * b)), g.sub_offset[b]);
-    }
-    sum_lanes(v, low, high);
-    added = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(low, high)), _mm256_mul_ps(_mm256_load_ps(g.offset), x_scale), added);
+    const __m256i offsets = _mm256_madd_epi16(half_sums(q), g.sub_offset);
+    added = _mm256_fmadd_ps(_mm256_cvtepi32_ps(offsets), _mm256_mul_ps(_mm256_load_ps(g.offset), x_scale), added);
   }
   return count == kLanes ? added : _mm256_blendv_ps(partial, added, _mm256_castsi256_ps(mask));
 }
@@ -112,8 +128,8 @@ void one_row(const std::byte* row, const ActivationView& x, uint32_t first, floa
 struct RowTile {
   __m256i code[8][8];
   __m256i magnitude[8][8];  // |code|, of signed codes
-  __m256i sub_scale[8][2];  // lane r: the scale of row r twice in i16
-  __m256i sub_offset[8][2];
+  __m256i sub_scale[8][2];  // lane r: the scale of a half of row r, twice in i16
+  __m256i sub_offset[8];    // lane r: the two offsets of row r in i16
   __m256 scale[8], scale_high[8], offset[8];
 };
 
@@ -153,18 +169,22 @@ void decode_tile(const std::byte* const (&row)[8], uint32_t first, uint32_t coun
     if constexpr (D::bias == kSigned) {
       for (int i = 0; i < 8; ++i) tile.magnitude[b][i] = _mm256_sign_epi8(tile.code[b][i], tile.code[b][i]);
     }
-    const auto spread = [&g, b](__m256i (Group::*field)[8], __m256i* halves) {
-      alignas(32) int16_t low[16], high[16];
-      for (int r = 0; r < 8; ++r) {
-        const __m256i sub = (g[r].*field)[b];
-        low[2 * r] = low[2 * r + 1] = static_cast<int16_t>(_mm256_extract_epi16(sub, 0));
-        high[2 * r] = high[2 * r + 1] = static_cast<int16_t>(_mm256_extract_epi16(sub, 8));
-      }
-      halves[0] = load32(low);
-      halves[1] = load32(high);
-    };
-    if constexpr (has_sub_scale(D::form)) spread(&Group::sub_scale, tile.sub_scale[b]);
-    if constexpr (D::form == BlockForm::kSubScaleOffset) spread(&Group::sub_offset, tile.sub_offset[b]);
+  }
+  if constexpr (has_sub_scale(D::form)) {
+    __m256i pairs[8];
+    for (int r = 0; r < 8; ++r) rows[r] = g[r].sub_scale;
+    transpose(rows, pairs);
+    const __m256i twice_low = _mm256_set1_epi32(0x01000100), step = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0,
+                                                                                      0x04040404, 0x08080808, 0x0C0C0C0C);
+    const __m256i low = _mm256_add_epi8(twice_low, step), high = _mm256_add_epi8(low, bytes(2));
+    for (uint32_t b = 0; b < count; ++b) {
+      tile.sub_scale[b][0] = _mm256_shuffle_epi8(pairs[b], low);
+      tile.sub_scale[b][1] = _mm256_shuffle_epi8(pairs[b], high);
+    }
+  }
+  if constexpr (D::form == BlockForm::kSubScaleOffset) {
+    for (int r = 0; r < 8; ++r) rows[r] = g[r].sub_offset;
+    transpose(rows, tile.sub_offset);
   }
   transpose_floats(g, &Group::scale, tile.scale);
   if constexpr (D::form == BlockForm::kTwoScales) transpose_floats(g, &Group::scale_high, tile.scale_high);
@@ -229,13 +249,9 @@ template <typename D>
     const __m256i fours = _mm256_madd_epi16(halves, ones);
     const __m256i eights = _mm256_hadd_epi32(fours, fours);
     const __m256i sixteens = _mm256_hadd_epi32(eights, eights);
-    const int low = _mm256_extract_epi32(sixteens, 0);
-    const int high = _mm256_extract_epi32(sixteens, 4);
-    // sub_offset holds a row's value twice in i16; (value, 0) . (half sum, 0) needs i16 half sums: |16 * 127| fits.
-    const __m256i pair = _mm256_set1_epi32(0x0000FFFF);
-    const __m256i offsets = _mm256_add_epi32(
-        _mm256_madd_epi16(_mm256_and_si256(tile.sub_offset[b][0], pair), _mm256_set1_epi16(static_cast<int16_t>(low))),
-        _mm256_madd_epi16(_mm256_and_si256(tile.sub_offset[b][1], pair), _mm256_set1_epi16(static_cast<int16_t>(high))));
+    const uint32_t low = static_cast<uint16_t>(_mm256_extract_epi16(sixteens, 0));  // at most 16 * 127 in size
+    const uint32_t high = static_cast<uint16_t>(_mm256_extract_epi16(sixteens, 8));
+    const __m256i offsets = _mm256_madd_epi16(tile.sub_offset[b], _mm256_set1_epi32(static_cast<int32_t>(low | high << 16)));
     partial = _mm256_fmadd_ps(_mm256_cvtepi32_ps(offsets), _mm256_mul_ps(tile.offset[b], x_scale), partial);
   }
   return partial;
@@ -306,13 +322,13 @@ Product product_of(DType type) {
     case DType::kQ5_0: return product<DecodeQ5_0>;
     case DType::kQ5_1: return product<DecodeQ5_1>;
     case DType::kQ8_0: return product<DecodeQ8_0>;
-    case DType::kQ8_1: return product<DecodeScalar<DType::kQ8_1>>;
+    case DType::kQ8_1: return product<DecodeQ8_1>;
     case DType::kQ2_K: return product<DecodeQ2_K>;
     case DType::kQ3_K: return product<DecodeQ3_K>;
     case DType::kQ4_K: return product<DecodeQ4_K>;
     case DType::kQ5_K: return product<DecodeQ5_K>;
     case DType::kQ6_K: return product<DecodeQ6_K>;
-    case DType::kQ8_K: return product<DecodeScalar<DType::kQ8_K>>;
+    case DType::kQ8_K: return product<DecodeQ8_K>;
     case DType::kIQ2_XXS: return product<DecodeIQ2_XXS>;
     case DType::kIQ2_XS: return product<DecodeIQ2_XS>;
     case DType::kIQ2_S: return product<DecodeIQ2_S>;
@@ -322,7 +338,7 @@ Product product_of(DType type) {
     case DType::kIQ1_M: return product<DecodeIQ1_M>;
     case DType::kIQ4_NL: return product<DecodeIQ4_NL>;
     case DType::kIQ4_XS: return product<DecodeIQ4_XS>;
-    case DType::kTQ1_0: return product<DecodeScalar<DType::kTQ1_0>>;
+    case DType::kTQ1_0: return product<DecodeTQ1_0>;
     case DType::kTQ2_0: return product<DecodeTQ2_0>;
     case DType::kMXFP4: return product<DecodeMXFP4>;
     case DType::kNVFP4: return product<DecodeNVFP4>;
