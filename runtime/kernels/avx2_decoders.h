@@ -564,15 +564,21 @@ struct DecodeIQ3_S {
   [[gnu::always_inline]] static inline void decode(const std::byte* row, uint32_t first, uint32_t, Group& g) {
     const BlockIQ3_S& w = blocks_of<BlockIQ3_S>(row)[first / 8];
     const float d = half(w.d);
+    alignas(32) uint32_t index[64];  // all first: the lookups then find them in the store buffer, far apart from the stores
 #pragma GCC unroll 8
     for (int b = 0; b < 8; ++b) {
-      const uint8_t* q = w.qs + 8 * b;
-      const uint32_t h = w.qh[b];
-      const auto entry = [q, h](int i) __attribute__((always_inline)) { return kIq3sGrid[q[i] | ((h >> i & 1) << 8)]; };
+      const __m256i high = _mm256_and_si256(_mm256_sllv_epi32(_mm256_set1_epi32(w.qh[b]), _mm256_setr_epi32(8, 7, 6, 5, 4, 3, 2, 1)),
+                                            _mm256_set1_epi32(256));
+      const __m256i low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(w.qs + 8 * b)));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(index + 8 * b), _mm256_or_si256(high, low));
+    }
+#pragma GCC unroll 8
+    for (int b = 0; b < 8; ++b) {
+      const uint32_t* i = index + 8 * b;
       uint32_t signs;
       std::memcpy(&signs, w.signs + 4 * b, 4);
-      g.code[b] = negated(quads(entry(0), entry(1), entry(2), entry(3), entry(4), entry(5), entry(6), entry(7)),
-                          mask_of_bits(signs));
+      g.code[b] = negated(quads(kIq3sGrid[i[0]], kIq3sGrid[i[1]], kIq3sGrid[i[2]], kIq3sGrid[i[3]], kIq3sGrid[i[4]], kIq3sGrid[i[5]],
+                                kIq3sGrid[i[6]], kIq3sGrid[i[7]]), mask_of_bits(signs));
       g.scale[b] = d * static_cast<float>(1 + 2 * ((w.scales[b / 2] >> (4 * (b % 2))) & 15));
     }
   }
