@@ -119,8 +119,9 @@ void print_pack(const Inspection& model) {
     fmt::print("  order      natural: no profile\n");
     return;
   }
-  fmt::print("  order      hottest first by profile {}, {} tokens of {} corpora\n", model.profile->id().hex().substr(0, 12),
-             format_count(model.profile->tokens()), model.profile->corpora.size());
+  fmt::print("  order      hottest first by profile {}, {} tokens of {} {}\n", model.profile->id().hex().substr(0, 12),
+             format_count(model.profile->tokens()), model.profile->corpora.size(),
+             model.profile->corpora.size() == 1 ? "corpus" : "corpora");
   std::string points;
   for (const CoveragePoint& point : model.coverage) {
     points += fmt::format("{}{:g} % of bytes {:.1f} %", points.empty() ? "" : ", ", point.bytes_share * 100, point.uses_share * 100);

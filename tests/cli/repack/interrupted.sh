@@ -1,0 +1,19 @@
+# Ctrl-C at any moment: exit code 130 and nothing left, or the whole pack.
+moe_gguf_tool source noise layers=2 experts=64 hidden=512 ff=256 >/dev/null
+tierpack repack source --to whole.tierpack >/dev/null
+for delay in 0.00 0.01 0.02 0.03 0.05 0.08 0.13; do
+  tierpack repack source --to a.tierpack >/dev/null 2>&1 &
+  pid=$!
+  sleep $delay
+  kill -INT $pid 2>/dev/null || true
+  code=0
+  wait $pid || code=$?
+  case $code in
+    0) diff -r whole.tierpack a.tierpack && rm -r a.tierpack ;;
+    # Before the handlers are installed a signal simply ends the process.
+    2 | 130) ;;
+    *) echo "exit code $code" ;;
+  esac
+  if [ -e a.tierpack ] || [ -e a.tierpack.part ]; then echo "left behind:"; ls; fi
+done
+echo done

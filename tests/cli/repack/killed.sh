@@ -1,0 +1,34 @@
+# kill -9 at random moments, then again: the pack is whole or absent, and the next run makes it the same as one that was
+# never disturbed. unpack the same.
+moe_gguf_tool source noise layers=2 experts=64 hidden=512 ff=256 shards=2 >/dev/null
+tierpack repack source --to whole.tierpack >/dev/null
+rounds=40
+round=0
+while [ $round -lt $rounds ]; do
+  round=$((round + 1))
+  delay=$(awk -v seed="$$$round" 'BEGIN { srand(seed); printf "%.4f", rand() * 0.15 }')
+  tierpack repack source --to a.tierpack >/dev/null 2>&1 &
+  pid=$!
+  sleep "$delay"
+  kill -9 $pid 2>/dev/null || true
+  wait $pid 2>/dev/null || true
+  if [ -e a.tierpack ]; then
+    diff -r whole.tierpack a.tierpack || echo "round $round: a pack that is not whole has its final name"
+    rm -r a.tierpack
+  fi
+  tierpack unpack whole.tierpack --to out >/dev/null 2>&1 &
+  pid=$!
+  sleep "$delay"
+  kill -9 $pid 2>/dev/null || true
+  wait $pid 2>/dev/null || true
+  for shard in out/*.gguf; do
+    [ -e "$shard" ] || continue
+    cmp "$shard" "source/$(basename "$shard")" || echo "round $round: a shard that is not whole has its final name"
+    if [ $((round % 2)) = 0 ]; then rm "$shard"; fi
+  done
+done
+tierpack repack source --to a.tierpack >/dev/null
+diff -r whole.tierpack a.tierpack && echo "the pack is whole"
+tierpack unpack whole.tierpack --to out >/dev/null
+diff -r source out && echo "the shards are whole"
+ls

@@ -1,0 +1,12 @@
+# A reader written from docs/pack_format.md alone agrees about every byte, of the embedded model and of odd sources.
+tierpack repack "$SOURCE_DIR/models/pebble" --to pebble.tierpack >/dev/null
+python3 "$SOURCE_DIR/tests/formats/pack_reader.py" pebble.tierpack
+cat "$SOURCE_DIR/models/pebble/SHA256SUMS"
+seed=0
+for odd in "shards=3 merged=1 dirty_padding=1" "alignment=512 shuffled=1 table_row=2016 trailing=777" "table_row=8192 table_rows=33" "table_row=0"; do
+  seed=$((seed + 1))
+  moe_gguf_tool "source$seed" noise seed=$seed $odd >/dev/null
+  tierpack repack "source$seed" --to "$seed.tierpack" >/dev/null
+  python3 "$SOURCE_DIR/tests/formats/pack_reader.py" "$seed.tierpack" --restore "restored$seed" >/dev/null
+  diff -r "source$seed" "restored$seed" && echo "the same: $odd"
+done

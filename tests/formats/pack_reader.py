@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""A second reader of packs, written from docs/pack_format.md alone: proves every number of a pack and gives back the source.
+
+Usage: pack_reader.py PACK [--restore DIR]. Prints what it proved; any disagreement is an exception and exit code 1.
+Python's standard library and libxxhash are all it needs.
+"""
+import argparse
+import ctypes
+import hashlib
+import json
+import os
+import struct
+
+PAGE = 4096
+SEAL_TAIL = b'"\n}\n'
+BLOCKS = {  # type: (elements, bytes) of a block, for the types that the tests use
+    "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24),
+    "Q8_0": (32, 34), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210), "IQ4_NL": (32, 18), "IQ3_S": (256, 110)}
+
+
+class Xxh128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+_xxhash = ctypes.CDLL("libxxhash.so.0")
+_xxhash.XXH3_128bits_withSeed.restype = Xxh128
+_xxhash.XXH3_128bits_withSeed.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
+
+
+def xxh3(data, seed=0):
+    value = _xxhash.XXH3_128bits_withSeed(bytes(data), len(data), seed)
+    return value.low, value.high
+
+
+def need(condition, message):
+    if not condition:
+        raise ValueError(message)
+
+
+def align(n, to):
+    return (n + to - 1) // to * to
+
+
+def tensor_bytes(kind, shape):
+    elements, size = BLOCKS[kind]
+    count = 1
+    for dimension in shape:
+        count *= dimension
+    need((shape[0] if shape else 1) % elements == 0, "blocks are not whole")
+    return count // elements * size
+
+
+class PackReader:
+    def __init__(self, path):
+        self.path = path
+        text = self.file("pack.json")
+        need(text.endswith(SEAL_TAIL), "pack.json does not end in its seal")
+        body, digest = text[: -len(SEAL_TAIL) - 64], text[-len(SEAL_TAIL) - 64: -len(SEAL_TAIL)].decode()
+        need(body.endswith(b'"sha256": "'), "pack.json has no seal")
+        need(hashlib.sha256(body).hexdigest() == digest, "pack.json does not match its seal")
+        self.json = json.loads(text)
+        need(self.json["format"] == "tierpack-pack" and self.json["version"] == 0, "another format")
+        self.files = {item["name"]: item for item in self.json["files"]}
+        self.content = {}
+        for name, item in self.files.items():
+            data = self.file(name)
+            need(len(data) == item["bytes"], name + ": size")
+            need(hashlib.sha256(data).hexdigest() == item["sha256"], name + ": SHA-256")
+            self.content[name] = data
+        self.read_records()
+        self.read_tensors()
+
+    def file(self, name):
+        with open(os.path.join(self.path, name), "rb") as file:
+            return file.read()
+
+    def read_records(self):
+        data = self.content["records.bin"]
+        magic, version, zero, count = struct.unpack_from("<8sIIQ", data)
+        need((magic, version, zero) == (b"TPRECORD", 0, 0) and len(data) == 24 + 48 * count, "records.bin")
+        self.records = []
+        for i in range(count):
+            offset, size, segment, zero, low, high, zero2 = struct.unpack_from("<QQIIQQQ", data, 24 + 48 * i)
+            need(zero == 0 and zero2 == 0 and offset % PAGE == 0 and segment in (0, 1), f"record {i}")
+            record = self.content[("dense.bin", "experts.bin")[segment]][offset: offset + size]
+            need(len(record) == size and xxh3(record) == (low, high), f"record {i}: checksum")
+            self.records.append((segment, offset, record))
+        for segment, name in enumerate(("dense.bin", "experts.bin")):
+            at = 0
+            for _, offset, record in sorted((r for r in self.records if r[0] == segment), key=lambda r: r[1]):
+                need(offset == at, name + ": a gap or an overlap")
+                at = align(offset + len(record), PAGE)
+                need(not any(self.content[name][offset + len(record): at]), name + ": padding")
+            need(at == len(self.content[name]), name + ": size")
+
+    def read_tensors(self):
+        """name -> bytes as published."""
+        self.tensors = {}
+        for item in self.json["dense"]:
+            record = self.records[item["record"]][2]
+            need(len(record) == tensor_bytes(item["type"], item["shape"]), item["name"])
+            self.tensors[item["name"]] = record
+        for layer in self.json["experts"]:
+            parts = [layer[key] for key in ("gate", "up", "down")]
+            at = 0
+            for part in parts:
+                at = align(at, 64)
+                size = tensor_bytes(part["type"], [part["in"], part["out"]])
+                need((part["offset"], part["bytes"]) == (at, size), part["tensor"])
+                at += size
+            need(layer["record_bytes"] == at, "record_bytes")
+            stacks = {part["tensor"]: [] for part in parts}
+            for expert in range(layer["experts"]):
+                record = self.records[layer["first_record"] + expert][2]
+                need(len(record) == at, "an expert's record")
+                for part in parts:
+                    stacks[part["tensor"]].append(record[part["offset"]: part["offset"] + part["bytes"]])
+            for name, pieces in stacks.items():
+                self.tensors[name] = b"".join(pieces)
+        page = 0
+        for table in self.json["rows"]:
+            need(table["first_page"] == page, table["name"])
+            self.tensors[table["name"]] = self.read_rows(table)
+            page += table["pages"]
+
+    def read_rows(self, table):
+        size = tensor_bytes(table["type"], table["shape"][:1])
+        rows = table["shape"][1] if len(table["shape"]) > 1 else 1
+        per_page = (PAGE - 16) // size
+        pages_per_row = 1 if per_page else align(size + 16, PAGE) // PAGE
+        need((table["row_bytes"], table["rows_per_page"], table["pages_per_row"]) == (size, per_page, pages_per_row), "rows")
+        per_unit = per_page or 1
+        units = -(-rows // per_unit)
+        need(table["pages"] == units * pages_per_row, "pages")
+        out = []
+        for unit in range(units):
+            page = table["first_page"] + unit * pages_per_row
+            data = self.content["rows.bin"][page * PAGE: (page + pages_per_row) * PAGE]
+            need(xxh3(data[:-16], page) == struct.unpack("<QQ", data[-16:]), f"page {page}")
+            used = min(per_unit, rows - unit * per_unit) * size
+            need(not any(data[used:-16]), f"page {page}: padding")
+            out.append(data[:used])
+        return b"".join(out)
+
+    def shards(self):
+        """(file name, bytes) of every source shard, proved."""
+        for shard in self.json["sources"]:
+            out = []
+            for piece in shard["pieces"]:
+                if piece[0] == "zeros":
+                    out.append(bytes(piece[1]))
+                elif piece[0] == "source":
+                    out.append(self.content["source.bin"][piece[2]: piece[2] + piece[1]])
+                else:
+                    out.append(self.tensors[piece[2]])
+                need(len(out[-1]) == piece[1], shard["path"] + ": a piece")
+            data = b"".join(out)
+            need(len(data) == shard["bytes"] and hashlib.sha256(data).hexdigest() == shard["sha256"], shard["path"])
+            yield shard["path"], data
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pack")
+    parser.add_argument("--restore", help="directory for the shards")
+    args = parser.parse_args()
+    reader = PackReader(args.pack)
+    pages = sum(table["pages"] for table in reader.json["rows"])
+    print(f"{len(reader.files)} files, {len(reader.records)} records, {pages} pages, {len(reader.tensors)} tensors")
+    for path, data in reader.shards():
+        print(f"{hashlib.sha256(data).hexdigest()}  {path}")
+        if args.restore:
+            os.makedirs(args.restore, exist_ok=True)
+            with open(os.path.join(args.restore, path), "wb") as file:
+                file.write(data)
+
+
+if __name__ == "__main__":
+    main()
