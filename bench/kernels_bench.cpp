@@ -16,7 +16,7 @@ namespace {
 using namespace tierpack;
 using namespace tierpack::kernels;
 
-constexpr uint32_t kCols = 2560;
+constexpr uint32_t kCols = 2560;  // also: 4096, where the activations of a batch lie a power of two apart
 
 // Random codes; positions of scales do not matter for speed as long as no subnormal arithmetic happens, which finite
 // random bytes below make rare.
@@ -45,13 +45,13 @@ struct Batch {
   }
 };
 
-void matmul(benchmark::State& state, const KernelTable& table, DType type, uint32_t tokens) {
-  const size_t row = row_bytes(type, kCols);
+void matmul(benchmark::State& state, const KernelTable& table, DType type, uint32_t tokens, uint32_t cols = kCols) {
+  const size_t row = row_bytes(type, cols);
   const uint32_t rows = tokens == 1 ? static_cast<uint32_t>(std::max<size_t>(64, (size_t{24} << 20) / row)) : 64;
   const std::vector<std::byte> weights = random_bytes(row * rows);
-  const Batch batch(tokens, kCols);
+  const Batch batch(tokens, cols);
   std::vector<float> y(size_t{rows} * tokens);
-  const MatrixView w{type, weights.data(), rows, kCols};
+  const MatrixView w{type, weights.data(), rows, cols};
   for (auto _ : state) {
     table.matmul(w, 0, rows, batch.view, y.data(), rows);
     benchmark::DoNotOptimize(y.data());
@@ -59,7 +59,7 @@ void matmul(benchmark::State& state, const KernelTable& table, DType type, uint3
   }
   const double runs = static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(runs * static_cast<double>(weights.size()) / 1e9, benchmark::Counter::kIsRate);
-  state.counters["GFLOP/s"] = benchmark::Counter(runs * 2.0 * rows * kCols * tokens / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(runs * 2.0 * rows * cols * tokens / 1e9, benchmark::Counter::kIsRate);
 }
 
 void attention(benchmark::State& state, const KernelTable& table, KvType type, uint32_t count) {
@@ -112,6 +112,10 @@ void register_all() {
         benchmark::RegisterBenchmark((prefix + "matmul/" + t.name + "/tokens:" + std::to_string(tokens)).c_str(),
                                      [table, type, tokens](benchmark::State& s) { matmul(s, *table, type, tokens); });
       }
+    }
+    for (const DType type : {DType::kQ4_K, DType::kF16}) {
+      benchmark::RegisterBenchmark((prefix + "matmul/" + dtype_name(type) + "/tokens:64/cols:4096").c_str(),
+                                   [table, type](benchmark::State& s) { matmul(s, *table, type, 64, 4096); });
     }
     benchmark::RegisterBenchmark((prefix + "attention/f16/1024").c_str(),
                                  [table](benchmark::State& s) { attention(s, *table, KvType::kF16, 1024); });

@@ -1,4 +1,4 @@
-// Functions of the AVX2 table that its source files share.
+// The vector tables of x86-64, and the functions that their source files share.
 #pragma once
 
 #include "runtime/kernels/kernels.h"
@@ -6,7 +6,9 @@
 namespace tierpack::kernels {
 
 const KernelTable& avx2();
-bool cpu_has_avx2();  // with FMA and F16C
+const KernelTable& avx512();
+bool cpu_has_avx2();    // with FMA and F16C
+bool cpu_has_avx512();  // F, BW, DQ, VL and VNNI
 
 namespace avx2_ops {
 

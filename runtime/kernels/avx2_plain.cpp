@@ -1,5 +1,5 @@
-// Products with plain-number weights: 32 interleaved partial sums a (row, token) pair, a tile of tokens for each pass
-// over a row.
+// Products with plain-number weights: 32 interleaved partial sums a (row, token) pair. One or two tokens stream through
+// a row at a time; more meet tiles of 4 rows, so that every load feeds several multiplications.
 #include "base/error.h"
 #include "formats/dequant.h"
 #include "runtime/kernels/avx2.h"
@@ -46,13 +46,74 @@ inline __m256 load_end(DType type, const std::byte* row, uint32_t element_bytes,
   return _mm256_load_ps(values);
 }
 
+constexpr uint32_t kTileRows = 4;
+constexpr uint32_t kTileTokens = 3;
+constexpr uint32_t kSegment = 512;  // columns that a tile goes through at a time: its rows and tokens stay in the L1 cache
+
+// Adds the columns from e on, fewer than 32, to the partial sums.
+template <typename Row>
+void add_tail(const Row& row, DType type, uint32_t element_bytes, const float* x, uint32_t e, uint32_t n, __m256 (&part)[4]) {
+  for (; e < n; e += 8) {
+    const uint32_t lanes = n - e < 8 ? n - e : 8;
+    const __m256 w = lanes == 8 ? row.load8(e) : load_end(type, row.row, element_bytes, e, lanes);
+    __m256& sum = part[e % 32 / 8];
+    sum = fma_lanes(w, load_lanes(x + e, lanes).value, sum, lanes);
+  }
+}
+
+template <uint32_t Rows, uint32_t Tokens, typename Row>
+void tile(const Row (&row)[Rows], DType type, uint32_t element_bytes, const ActivationView& x, uint32_t first, float* y,
+          size_t y_stride) {
+  Sums32 sums[Rows][Tokens];
+  for (auto& of_row : sums) {
+    for (Sums32& s : of_row) s = Sums32::zero();
+  }
+  const float* values = x.x + size_t{first} * x.n;
+  const uint32_t whole = x.n / 32 * 32;
+  for (uint32_t begin = 0; begin < whole; begin += kSegment) {
+    const uint32_t end = whole - begin < kSegment ? whole : begin + kSegment;
+    // The four eighths of a 32-element stretch are separate sums: one at a time, they fit the registers.
+    for (uint32_t i = 0; i < 4; ++i) {
+      __m256 part[Rows][Tokens];
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+        for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = sums[r][t].part[i];
+      }
+      for (uint32_t e = begin + 8 * i; e < end; e += 32) {
+        __m256 v[Tokens];
+#pragma GCC unroll 4
+        for (uint32_t t = 0; t < Tokens; ++t) v[t] = _mm256_loadu_ps(values + size_t{t} * x.n + e);
+#pragma GCC unroll 4
+        for (uint32_t r = 0; r < Rows; ++r) {
+          const __m256 w = row[r].load8(e);
+#pragma GCC unroll 4
+          for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = _mm256_fmadd_ps(w, v[t], part[r][t]);
+        }
+      }
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+        for (uint32_t t = 0; t < Tokens; ++t) sums[r][t].part[i] = part[r][t];
+      }
+    }
+  }
+  for (uint32_t r = 0; r < Rows; ++r) {
+    for (uint32_t t = 0; t < Tokens; ++t) {
+      add_tail(row[r], type, element_bytes, values + size_t{t} * x.n, whole, x.n, sums[r][t].part);
+      y[(first + t) * y_stride + r] = sums[r][t].total();
+    }
+  }
+}
+
+// One row, all four sums at once: a single stream through the weights.
 template <uint32_t Tokens, typename Row>
-void one_row(Row row, DType type, uint32_t element_bytes, const ActivationView& x, uint32_t first, float* y, size_t y_stride) {
+void one_row(const Row& row, DType type, uint32_t element_bytes, const ActivationView& x, uint32_t first, float* y, size_t y_stride) {
   Sums32 sums[Tokens];
   for (Sums32& s : sums) s = Sums32::zero();
   const float* values = x.x + size_t{first} * x.n;
-  uint32_t e = 0;
-  for (; e + 32 <= x.n; e += 32) {
+  const uint32_t whole = x.n / 32 * 32;
+  for (uint32_t e = 0; e < whole; e += 32) {
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < 4; ++i) {
       const __m256 w = row.load8(e + 8 * i);
@@ -62,15 +123,10 @@ void one_row(Row row, DType type, uint32_t element_bytes, const ActivationView& 
       }
     }
   }
-  for (; e < x.n; e += 8) {
-    const uint32_t lanes = x.n - e < 8 ? x.n - e : 8;
-    const __m256 w = lanes == 8 ? row.load8(e) : load_end(type, row.row, element_bytes, e, lanes);
-    for (uint32_t t = 0; t < Tokens; ++t) {
-      __m256& part = sums[t].part[e % 32 / 8];
-      part = fma_lanes(w, load_lanes(values + size_t{t} * x.n + e, lanes).value, part, lanes);
-    }
+  for (uint32_t t = 0; t < Tokens; ++t) {
+    add_tail(row, type, element_bytes, values + size_t{t} * x.n, whole, x.n, sums[t].part);
+    y[(first + t) * y_stride] = sums[t].total();
   }
-  for (uint32_t t = 0; t < Tokens; ++t) y[(first + t) * y_stride] = sums[t].total();
 }
 
 template <typename MakeRow>
@@ -78,7 +134,17 @@ void product(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const Ac
              MakeRow&& make_row) {
   const size_t row_stride = row_bytes(w.dtype, w.cols);
   const uint32_t element_bytes = traits(w.dtype).block_bytes;
-  for (uint32_t r = row_begin; r < row_end; ++r) {
+  uint32_t r = row_begin;
+  for (; x.tokens >= kTileTokens && r + kTileRows <= row_end; r += kTileRows) {
+    const std::byte* data = w.data + r * row_stride;
+    const decltype(make_row(data)) rows[kTileRows] = {make_row(data), make_row(data + row_stride), make_row(data + 2 * row_stride),
+                                                      make_row(data + 3 * row_stride)};
+    uint32_t t = 0;
+    for (; t + 3 <= x.tokens; t += 3) tile<kTileRows, 3>(rows, w.dtype, element_bytes, x, t, y + r, y_stride);
+    if (x.tokens - t == 2) tile<kTileRows, 2>(rows, w.dtype, element_bytes, x, t, y + r, y_stride);
+    if (x.tokens - t == 1) tile<kTileRows, 1>(rows, w.dtype, element_bytes, x, t, y + r, y_stride);
+  }
+  for (; r < row_end; ++r) {
     const auto row = make_row(w.data + r * row_stride);
     uint32_t t = 0;
     for (; t + 3 <= x.tokens; t += 3) one_row<3>(row, w.dtype, element_bytes, x, t, y + r, y_stride);

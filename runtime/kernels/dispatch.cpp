@@ -15,12 +15,18 @@ namespace tierpack::kernels {
 bool cpu_has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
+
+bool cpu_has_avx512() {
+  return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 std::vector<const KernelTable*> available() {
   std::vector<const KernelTable*> tables = {&reference()};
 #ifdef TIERPACK_AVX2
   if (cpu_has_avx2()) tables.push_back(&avx2());
+  if (cpu_has_avx512()) tables.push_back(&avx512());
 #endif
   return tables;
 }

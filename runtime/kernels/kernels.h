@@ -41,7 +41,7 @@ struct ActivationView {
 enum class KvType : uint8_t { kF32, kF16 };
 
 struct KernelTable {
-  const char* name;  // "reference", "avx2"
+  const char* name;  // "reference", "avx2", "avx512"
 
   // x (n) -> q (n), scale (n/32), sum (n/32); n % 32 == 0. A block below 2^-100 becomes zeros; one with an infinity or a
   // NaN gets scale NaN, which every product with it inherits.

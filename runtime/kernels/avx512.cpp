@@ -1,0 +1,16 @@
+// The table of CPUs with AVX-512 VNNI: products of bytes by vpdpbusd on 256-bit vectors, everything else as with AVX2.
+#include "runtime/kernels/vector_matmul.h"
+
+namespace tierpack::kernels {
+
+const KernelTable& avx512() {
+  static const KernelTable table = [] {
+    KernelTable t = avx2();
+    t.name = "avx512";
+    t.matmul = vector_matmul;
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace tierpack::kernels
