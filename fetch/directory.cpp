@@ -1,5 +1,6 @@
 #include "fetch/directory.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -157,6 +158,22 @@ void Directory::write_atomically(const std::string& name, std::string_view conte
     ::unlinkat(fd_, temporary.c_str(), 0);
     throw;
   }
+}
+
+std::vector<std::string> Directory::names() const {
+  std::vector<std::string> out;
+  const int fd = openat_retrying(fd_, ".", O_RDONLY | O_DIRECTORY, 0);
+  DIR* const stream = fd >= 0 ? ::fdopendir(fd) : nullptr;
+  if (stream == nullptr) {
+    if (fd >= 0) ::close(fd);
+    fail_errno(fmt::format("cannot list {}", path_));
+  }
+  while (const dirent* entry = ::readdir(stream)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") out.push_back(name);
+  }
+  ::closedir(stream);
+  return out;
 }
 
 void Directory::remove(const std::string& name) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/file.h"
 
@@ -44,6 +45,8 @@ class Directory {
   std::optional<std::string> read_small(const std::string& name, uint64_t limit) const;
   // Temporary, fsync, rename, fsync of the directory. A link with that name is replaced, not followed.
   void write_atomically(const std::string& name, std::string_view content, unsigned mode) const;
+  // All entries but "." and "..".
+  std::vector<std::string> names() const;
   // Does nothing if absent.
   void remove(const std::string& name) const;
   void remove_directory(const std::string& name) const;  // only if empty; does nothing otherwise

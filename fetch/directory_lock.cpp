@@ -41,6 +41,10 @@ std::string read_holder(const File& file) {
 std::optional<DirectoryLock> DirectoryLock::try_acquire(const Directory& state, std::string& holder) {
   for (;;) {
     const int fd = ::openat(state.fd(), kName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
+    if (fd < 0 && errno == ENOENT) {
+      holder.clear();
+      return std::nullopt;
+    }
     if (fd < 0) fail_errno("cannot open " + state.path_of(kName));
     File file = File::adopt(fd, state.path_of(kName));
     struct flock range {};

@@ -15,7 +15,8 @@ namespace tierpack::fetch {
 
 class DirectoryLock {
  public:
-  // nullopt when another process holds it; `holder` then says which.
+  // nullopt when another process holds it; `holder` then says which. nullopt with an empty holder: the last holder has
+  // just removed the directory; open it anew.
   static std::optional<DirectoryLock> try_acquire(const Directory& state, std::string& holder);
   // Removes the lock file while holding it; for the end of a successful run.
   void release_and_remove(const Directory& state);

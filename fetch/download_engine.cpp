@@ -41,6 +41,7 @@ DownloadEngine::DownloadEngine(const Directory& target, const std::vector<Downlo
       multi_(std::make_unique<MultiHandle>()),
       control_(options.connections > 0 ? options.connections : options.first_connections,
                options.connections > 0 ? options.connections : options.most_connections),
+      limit_(options.limit_bytes_per_s),
       window_start_(Clock::now()),
       random_(std::random_device{}()),
       mailbox_([this] { curl_multi_wakeup(multi_->multi); }),
@@ -75,6 +76,7 @@ void DownloadEngine::step() {
   if (background_error_) std::rethrow_exception(background_error_);
   activate_files();
   start_transfers();
+  resume_paused();
   int running = 0;
   curl_multi_perform(multi_->multi, &running);
   collect_finished();
@@ -89,6 +91,8 @@ void DownloadEngine::step() {
 int DownloadEngine::poll_timeout_ms() const {
   double wait = 0.1;
   const auto now = Clock::now();
+  const bool paused = std::any_of(transfers_.begin(), transfers_.end(), [](const auto& t) { return t->is_paused(); });
+  if (paused) wait = std::min(wait, limit_.wait());
   for (const FileDownload* file : active_) {
     if (file->phase != FilePhase::kDownloading) continue;
     if (const auto at = file->next_ready(now)) wait = std::min(wait, seconds_between(now, *at));
@@ -112,7 +116,6 @@ uint64_t DownloadEngine::range_bytes(const FileDownload& file) const {
 }
 
 void DownloadEngine::start_transfers() {
-  bool changed = false;
   while (static_cast<int>(transfers_.size()) < control_.target()) {
     // The file with the fewest connections first; among equals the earliest, which completes soonest.
     std::vector<FileDownload*> candidates;
@@ -128,9 +131,7 @@ void DownloadEngine::start_transfers() {
       window_was_full_ = false;
       break;
     }
-    changed = true;
   }
-  if (changed) apply_rate_limit();
 }
 
 bool DownloadEngine::start_transfer(FileDownload& file) {
@@ -176,7 +177,7 @@ bool DownloadEngine::split_transfer() {
 void DownloadEngine::launch(FileDownload& file, size_t source, Extent range, bool open_ended, bool probe) {
   std::unique_ptr<RangeTransfer> transfer;
   if (idle_.empty()) {
-    transfer = std::make_unique<RangeTransfer>(options_, credentials_);
+    transfer = std::make_unique<RangeTransfer>(options_, credentials_, limit_);
   } else {
     transfer = std::move(idle_.back());
     idle_.pop_back();
@@ -214,7 +215,6 @@ void DownloadEngine::collect_finished() {
     owned->file().outcome.downloaded_bytes += owned->received();
     on_transfer_end(*owned, code);
     idle_.push_back(std::move(owned));
-    apply_rate_limit();
   }
 }
 
@@ -279,19 +279,22 @@ void DownloadEngine::measure() {
   for (const auto& transfer : transfers_) received += transfer->received();
   const double rate = static_cast<double>(received - std::min(received, window_bytes_)) / seconds;
   if (window_was_full_) {
-    const int before = control_.target();
     control_.on_window(rate);
-    if (control_.target() != before) apply_rate_limit();
   }
   window_bytes_ = received;
   window_start_ = now;
   window_was_full_ = true;
 }
 
-void DownloadEngine::apply_rate_limit() {
-  if (options_.limit_bytes_per_s == 0 || transfers_.empty()) return;
-  const uint64_t share = std::max<uint64_t>(1, options_.limit_bytes_per_s / transfers_.size());
-  for (const auto& transfer : transfers_) transfer->exchange().set_receive_limit(share);
+void DownloadEngine::resume_paused() {
+  if (!limit_.is_limited()) return;
+  limit_.advance(seconds_between(start_, Clock::now()));
+  // Each turn begins with another one, so that none starves.
+  for (size_t i = 0; i < transfers_.size() && limit_.has_room(); ++i) {
+    RangeTransfer& transfer = *transfers_[(i + resume_turn_) % transfers_.size()];
+    if (transfer.is_paused()) transfer.resume();
+  }
+  ++resume_turn_;
 }
 
 void DownloadEngine::report(bool now) {

@@ -42,7 +42,7 @@ class DownloadEngine {
   void measure();
   void report(bool now);
   int poll_timeout_ms() const;
-  void apply_rate_limit();
+  void resume_paused();
   void stop_all_transfers();
   void cancel_transfers(FileDownload& file);
   uint64_t range_bytes(const FileDownload& file) const;
@@ -98,6 +98,9 @@ class DownloadEngine {
   std::vector<std::unique_ptr<RangeTransfer>> idle_;       // kept for their handles
 
   ConnectionControl control_;
+  RateLimit limit_;
+  size_t resume_turn_ = 0;
+  Clock::time_point start_ = Clock::now();
   uint64_t received_bytes_ = 0;
   uint64_t window_bytes_ = 0;
   Clock::time_point window_start_;

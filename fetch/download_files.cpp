@@ -16,6 +16,7 @@ namespace tierpack::fetch {
 namespace {
 
 constexpr uint64_t kFirstStructureCheck = uint64_t{64} << 10;
+constexpr uint64_t kSmallFile = uint64_t{1} << 20;
 constexpr uint64_t kCopyPiece = uint64_t{16} << 20;
 
 std::string describe_other(const std::string& path, const std::string& found, const std::string& expected) {
@@ -279,8 +280,9 @@ void DownloadEngine::on_mismatch(FileDownload& file, const std::string& problem)
   cancel_transfers(file);
   hasher_.cancel(file.hash);
   ++file.mismatches;
-  // Another try for every further source, for bytes left by an earlier run or copied from elsewhere, and once for luck.
-  const int tries = 1 + static_cast<int>(std::max<size_t>(file.sources.size(), 1) - 1) +
+  // Another try for every further source, for bytes left by an earlier run or copied from elsewhere, and one for luck, or
+  // a few if that costs little.
+  const int tries = (file.total.value_or(0) <= kSmallFile ? 3 : 1) + static_cast<int>(std::max<size_t>(file.sources.size(), 1) - 1) +
                     (file.outcome.resumed_bytes > 0 || file.local_copies_tried > 0 ? 1 : 0);
   if (file.mismatches > tries || file.all_sources_dead()) {
     file.part->quarantine();

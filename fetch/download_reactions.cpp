@@ -175,7 +175,7 @@ void DownloadEngine::on_other_version(RangeTransfer& transfer) {
 }
 
 void DownloadEngine::on_expired(RangeTransfer& transfer) {
-  static constexpr double kCoolDown[kMaxExpiries] = {0, 1, 5, 30};
+  static constexpr double kCoolDown[kMaxExpiries] = {0, 1, 5, 30};  // in units of the first wait
   FileDownload& file = transfer.file();
   Source& source = transfer.source();
   const std::string problem = fmt::format("{} {}", transfer.exchange().hop().url.origin().text(),
@@ -185,7 +185,7 @@ void DownloadEngine::on_expired(RangeTransfer& transfer) {
   if (++source.expiries > kMaxExpiries) {
     return bury_source(file, source, ErrorKind::kNetwork, problem + ", however often it is renewed");
   }
-  const double wait = kCoolDown[source.expiries - 1];
+  const double wait = kCoolDown[source.expiries - 1] * options_.retry.first_wait_s;
   source.ready_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wait));
   if (source.expiries > 1) observer_.on_trouble(file.remote, problem, wait);
 }

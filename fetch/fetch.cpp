@@ -39,6 +39,8 @@ CommandRun setup_fetch(CLI::App& app) {
       ->check(CLI::Range(0.1, 3600.0))->capture_default_str();
   network->add_option("--retries", o.retries, "Failures in a row before a source is given up")
       ->check(CLI::Range(0, 1000))->capture_default_str();
+  network->add_option("--retry-wait", o.retry_wait_s, "Longest wait in seconds after the first failure; doubles with each")
+      ->check(CLI::Range(0.001, 3600.0))->capture_default_str();
   network->add_option("--cacert", o.ca_file, "Certificates to trust (default: SSL_CERT_FILE or the system's)")->check(CLI::ExistingFile);
   network->add_flag("-4,--ipv4", o.ipv4, "IPv4 only");
   network->add_flag("-6,--ipv6", o.ipv6, "IPv6 only");

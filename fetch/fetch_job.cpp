@@ -13,6 +13,7 @@
 #include "fetch/fetch_plan.h"
 #include "fetch/fetch_view.h"
 #include "fetch/hubs.h"
+#include "fetch/part_file.h"
 #include "fetch/registry_auth.h"
 #include "fetch/sources.h"
 
@@ -42,6 +43,7 @@ DownloadOptions download_options(const FetchOptions& options, const HttpSettings
   DownloadOptions out;
   out.http = http;
   out.retry.attempts = options.retries;
+  out.retry.first_wait_s = options.retry_wait_s;
   out.files_at_once = options.jobs;
   if (options.connections != "auto") {
     const auto number = parse_decimal(options.connections);
@@ -57,6 +59,7 @@ DownloadOptions download_options(const FetchOptions& options, const HttpSettings
     if (out.limit_bytes_per_s == 0) fail(ErrorKind::kUsage, "--limit-rate: at least 1 byte per second");
     // A slow link is not a stalled one.
     out.http.stall_bytes_per_s = std::clamp<uint64_t>(out.limit_bytes_per_s / 64, 1, out.http.stall_bytes_per_s);
+    out.http.receive_buffer_bytes = std::clamp<uint64_t>(out.limit_bytes_per_s / 16, 16 << 10, 512 << 10);
   }
   out.hash_threads = std::clamp(usable_cores(), 1, options.jobs);
   const mode_t mask = ::umask(022);
@@ -114,16 +117,40 @@ struct Pin {
   }
 };
 
-DirectoryLock acquire(const Directory& state, bool wait) {
+struct LockedState {
+  Directory state;
+  DirectoryLock lock;
+};
+
+LockedState acquire(const Directory& directory, bool wait) {
   std::string holder;
   for (bool told = false;; told = true) {
-    if (auto lock = DirectoryLock::try_acquire(state, holder)) return std::move(*lock);
+    Directory state = directory.below(kStateDirectory, true);
+    if (auto lock = DirectoryLock::try_acquire(state, holder)) return {std::move(state), std::move(*lock)};
+    if (holder.empty()) continue;
     if (!wait) {
       fail(ErrorKind::kIo, "another fetch is working in {} ({}); wait for it, or give --wait", state.path(), holder);
     }
     if (!told) log_info(fmt::format("waiting for another fetch in {} ({})", state.path(), holder));
     sleep_interruptibly(0.5);
   }
+}
+
+// After a complete fetch: what killed runs left of the files that are now there.
+void sweep(const Directory& state, const std::vector<DownloadTask>& tasks) {
+  for (const DownloadTask& task : tasks) {
+    for (const char* kind : {".part", ".journal", ".corrupt"}) state.remove(state_name(task.file.path) + kind);
+  }
+  for (const std::string& name : state.names()) {
+    if (name.find(".tmp-") != std::string::npos) state.remove(name);
+  }
+}
+
+// The default place is written by way of the state directory, so that a kill leaves nothing beside the files.
+void save_lock(const Lock& lock, const std::string& path, const Directory& directory, const Directory& state) {
+  if (!path.empty()) return write_lock(path, lock);
+  state.write_atomically(kLockFileName, encode_lock(lock), 0644);
+  state.rename_into(kLockFileName, directory, kLockFileName, true);
 }
 
 int check_offline(const FetchOptions& options, const Reference& reference, const fs::path& target, FetchView& view) {
@@ -178,6 +205,7 @@ int run_fetch(const FetchOptions& options) {
   SourceOptions source_options;
   source_options.http = http_settings(options, environment);
   source_options.retry.attempts = options.retries;
+  source_options.retry.first_wait_s = options.retry_wait_s;
   source_options.endpoint = options.endpoint;
   source_options.token_file = options.token_file;
   source_options.send_token = options.send_token;
@@ -220,8 +248,7 @@ int run_fetch(const FetchOptions& options) {
   }
 
   const Directory directory = Directory::open(target, true);
-  const Directory state = directory.below(kStateDirectory, true);
-  DirectoryLock lock = acquire(state, options.wait);
+  auto [state, lock] = acquire(directory, options.wait);
   if (reference.kind == ReferenceKind::kHuggingFace) {
     state.write_atomically(kPinName, Pin::encode(asked.text, asked.revision, listing.revision), 0600);
   }
@@ -238,12 +265,14 @@ int run_fetch(const FetchOptions& options) {
   } catch (const Error& e) {
     view.note("");
     if (e.kind() != ErrorKind::kInterrupted) throw;
-    fail(ErrorKind::kInterrupted, "interrupted; what has arrived is kept in {}, the same command continues", state.path());
+    fail(ErrorKind::kInterrupted, "interrupted; what has arrived is kept in {}, the same command continues",
+         directory.path_of(kStateDirectory));
   }
   const int code = exit_code_of(outcomes);
   if (code == 0) {
-    write_lock(lock_path, make_lock(listing, tasks, outcomes, earlier));
+    save_lock(make_lock(listing, tasks, outcomes, earlier), options.lock, directory, state);
     state.remove(kPinName);
+    sweep(state, tasks);
     lock.release_and_remove(state);
     directory.remove_directory(kStateDirectory);
     view.summary(outcomes, fmt::format("locked in {}", lock_path.string()));

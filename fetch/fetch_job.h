@@ -24,6 +24,7 @@ struct FetchOptions {
   double stall_timeout_s = 30;
   double connect_timeout_s = 15;
   int retries = 8;
+  double retry_wait_s = 1;
   std::string ca_file;
   bool ipv4 = false;
   bool ipv6 = false;

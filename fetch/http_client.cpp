@@ -19,12 +19,12 @@ class Collector final : public ExchangeReceiver {
     head_ = head;
     return true;
   }
-  bool on_body(Bytes data) override {
+  BodyStep on_body(Bytes data) override {
     const uint64_t limit = std::min(max_bytes_, enough_.value_or(UINT64_MAX));
     const uint64_t room = limit - body_.size();
     if (data.size() > room) too_large_ = !enough_ || *enough_ > max_bytes_;
     body_.append(as_text(data.subspan(0, std::min<uint64_t>(room, data.size()))));
-    return !too_large_ && !(enough_ && body_.size() >= *enough_);
+    return too_large_ || (enough_ && body_.size() >= *enough_) ? BodyStep::kStop : BodyStep::kTaken;
   }
 
   ResponseHead head_;

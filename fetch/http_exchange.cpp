@@ -24,9 +24,6 @@ struct SlistFree {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 
-// Large reads: fewer system calls per byte, and still small next to the memory budget with many connections.
-constexpr long kReceiveBufferBytes = 512L << 10;
-
 void initialise_once() {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
@@ -47,7 +44,8 @@ bool is_transient(CURLcode code) {
     case CURLE_SEND_ERROR:
     case CURLE_RECV_ERROR:
     case CURLE_HTTP2_STREAM:
-    case CURLE_AGAIN: return true;
+    case CURLE_AGAIN:
+    case CURLE_UNSUPPORTED_PROTOCOL: return true;  // the answer is not HTTP; our own URLs are checked before
     default: return false;
   }
 }
@@ -122,7 +120,11 @@ struct HttpExchange::State {
 
   static size_t on_data(char* data, size_t size, size_t count, void* self) {
     auto& state = *static_cast<State*>(self);
-    if (state.receiver->on_body({reinterpret_cast<const std::byte*>(data), size * count})) return size * count;
+    switch (state.receiver->on_body({reinterpret_cast<const std::byte*>(data), size * count})) {
+      case BodyStep::kTaken: return size * count;
+      case BodyStep::kLater: return CURL_WRITEFUNC_PAUSE;
+      case BodyStep::kStop: break;
+    }
     state.stopped = true;
     return 0;
   }
@@ -177,7 +179,7 @@ void HttpExchange::prepare(const Hop& hop, const std::vector<std::string>& heade
   set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(settings.connect_timeout_s * 1000));
   set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(std::max<uint64_t>(1, settings.stall_bytes_per_s)));
   set(CURLOPT_LOW_SPEED_TIME, std::max(1L, std::lround(settings.stall_timeout_s)));
-  set(CURLOPT_BUFFERSIZE, kReceiveBufferBytes);
+  set(CURLOPT_BUFFERSIZE, static_cast<long>(settings.receive_buffer_bytes));
   set(CURLOPT_TCP_KEEPALIVE, 1L);
   set(CURLOPT_SSL_VERIFYPEER, settings.insecure ? 0L : 1L);
   set(CURLOPT_SSL_VERIFYHOST, settings.insecure ? 0L : 2L);
@@ -226,9 +228,7 @@ ExchangeResult HttpExchange::finished(int curl_code) {
   return {is_transient(code) ? ExchangeResult::Kind::kTransient : ExchangeResult::Kind::kPermanent, message};
 }
 
-void HttpExchange::set_receive_limit(uint64_t bytes_per_s) {
-  curl_easy_setopt(state_->curl.get(), CURLOPT_MAX_RECV_SPEED_LARGE, static_cast<curl_off_t>(bytes_per_s));
-}
+void HttpExchange::resume() { curl_easy_pause(state_->curl.get(), CURLPAUSE_CONT); }
 
 const Hop& HttpExchange::hop() const { return *state_->hop; }
 void* HttpExchange::handle() const { return state_->curl.get(); }

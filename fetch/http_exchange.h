@@ -26,7 +26,14 @@ struct HttpSettings {
   std::string ca_directory;
   bool insecure = false;            // --insecure: certificates are not verified
   int ip_version = 0;               // 4, 6 or 0 = any
+  uint64_t receive_buffer_bytes = uint64_t{512} << 10;  // large reads: fewer system calls per byte
   bool allow_private_redirects = false;
+};
+
+enum class BodyStep {
+  kTaken,
+  kStop,   // the rest is not wanted
+  kLater,  // not now: the same bytes come again after resume()
 };
 
 class ExchangeReceiver {
@@ -34,7 +41,7 @@ class ExchangeReceiver {
   virtual ~ExchangeReceiver() = default;
   // false: stop here, the body is not wanted.
   virtual bool on_head(const ResponseHead& head) = 0;
-  virtual bool on_body(Bytes data) = 0;
+  virtual BodyStep on_body(Bytes data) = 0;
 };
 
 struct ExchangeResult {
@@ -62,8 +69,8 @@ class HttpExchange {
   ExchangeResult perform();
   // For a multi handle: what its completion code means.
   ExchangeResult finished(int curl_code);
-  // Bytes per second that this exchange may receive from now on; 0 = no limit.
-  void set_receive_limit(uint64_t bytes_per_s);
+  // After kLater, on the thread that drives the exchange; may call the receiver.
+  void resume();
 
   // The hop as it went, with the class of the peer filled in when it was the first.
   const Hop& hop() const;

@@ -43,7 +43,7 @@ std::string encode_journal(const Journal& journal) {
   out += fmt::format("size {}\n", journal.size ? std::to_string(*journal.size) : "-");
   out += fmt::format("sha256 {}\n", journal.sha256 ? journal.sha256->hex() : "-");
   out += fmt::format("validator {}\n", journal.validator.empty() ? "-" : journal.validator);
-  out += fmt::format("part {} {}\n", journal.device, journal.inode);
+  out += fmt::format("part {} {} {}\n", journal.device, journal.inode, journal.birth_ns);
   out += "extents ";
   bool first = true;
   for (const Extent& extent : journal.extents.extents()) {
@@ -82,11 +82,14 @@ std::optional<Journal> parse_journal(std::string_view text) {
   }
   if (*validator != "-") out.validator = *validator;
   const size_t space = part->find(' ');
-  if (space == std::string_view::npos) return std::nullopt;
+  const size_t second = space == std::string_view::npos ? space : part->find(' ', space + 1);
+  if (second == std::string_view::npos) return std::nullopt;
   const auto device = parse_decimal(part->substr(0, space));
-  const auto inode = parse_decimal(part->substr(space + 1));
+  const auto inode = parse_decimal(part->substr(space + 1, second - space - 1));
+  const auto birth = parse_decimal(part->substr(second + 1));
   auto set = parse_extents(*extents);
-  if (!device || !inode || !set) return std::nullopt;
+  if (!device || !inode || !birth || !set) return std::nullopt;
+  out.birth_ns = *birth;
   out.device = *device;
   out.inode = *inode;
   out.extents = std::move(*set);

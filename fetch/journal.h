@@ -7,7 +7,7 @@
 //   size 1049088            bytes of the finished file, or "-" while unknown
 //   sha256 <64 hex>         what the finished file must be, or "-"
 //   validator "abc"         strong ETag that the bytes came with, or "-"
-//   part <device> <inode>   the file that the extents speak about
+//   part <device> <inode> <birth>   the file that the extents speak about; birth in ns since 1970, 0 if unknown
 //   extents 0-400 800-900   half-open byte ranges
 //   xxh3 <32 hex>           XXH3-128 of everything above
 #pragma once
@@ -28,6 +28,7 @@ struct Journal {
   std::string validator = {};  // "" = none
   uint64_t device = 0;
   uint64_t inode = 0;
+  uint64_t birth_ns = 0;  // inode numbers are reused, moments are not
   ExtentSet extents = {};
   bool operator==(const Journal&) const = default;
 };

@@ -1,6 +1,8 @@
 #include "fetch/part_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <utility>
@@ -8,6 +10,30 @@
 #include "base/error.h"
 
 namespace tierpack::fetch {
+
+namespace {
+
+// What makes an open file the one that a journal speaks about.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t birth_ns = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+
+FileIdentity identify(const File& file) {
+  struct statx info {};
+  if (::statx(file.fd(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) != 0) {
+    fail_errno(fmt::format("cannot stat {}", file.name()));
+  }
+  FileIdentity out{.device = makedev(info.stx_dev_major, info.stx_dev_minor), .inode = info.stx_ino};
+  if ((info.stx_mask & STATX_BTIME) != 0 && info.stx_btime.tv_sec > 0) {
+    out.birth_ns = static_cast<uint64_t>(info.stx_btime.tv_sec) * 1'000'000'000 + info.stx_btime.tv_nsec;
+  }
+  return out;
+}
+
+}  // namespace
 
 std::string state_name(const std::string& path) {
   constexpr size_t kMaxReadable = 120;
@@ -44,13 +70,12 @@ bool PartFile::try_resume() {
   if (!file) return false;
   struct stat info {};
   if (::fstat(file->fd(), &info) != 0) return false;
-  const bool same = static_cast<uint64_t>(info.st_dev) == journal->device &&
-                    static_cast<uint64_t>(info.st_ino) == journal->inode && info.st_nlink == 1 &&
-                    info.st_uid == ::geteuid();
-  if (!same) return false;
+  const FileIdentity claimed{.device = journal->device, .inode = journal->inode, .birth_ns = journal->birth_ns};
+  if (!(identify(*file) == claimed) || info.st_nlink != 1 || info.st_uid != ::geteuid()) return false;
   file_ = std::make_shared<File>(std::move(*file));
   device_ = journal->device;
   inode_ = journal->inode;
+  birth_ns_ = journal->birth_ns;
   extents_ = journal->extents;
   extents_.clip(static_cast<uint64_t>(info.st_size));
   identity_.size = journal->size;
@@ -60,11 +85,11 @@ bool PartFile::try_resume() {
 
 void PartFile::create() {
   auto file = std::make_shared<File>(state_.create_file(part_name_, 0600));
-  struct stat info {};
-  if (::fstat(file->fd(), &info) != 0) fail_errno(fmt::format("cannot stat {}", file->name()));
+  const FileIdentity identity = identify(*file);
   file_ = std::move(file);
-  device_ = static_cast<uint64_t>(info.st_dev);
-  inode_ = static_cast<uint64_t>(info.st_ino);
+  device_ = identity.device;
+  inode_ = identity.inode;
+  birth_ns_ = identity.birth_ns;
   extents_.clear();
   resumed_bytes_ = 0;
 }
@@ -80,12 +105,13 @@ Journal PartFile::snapshot() const {
           .validator = identity_.validator,
           .device = device_,
           .inode = inode_,
+          .birth_ns = birth_ns_,
           .extents = extents_};
 }
 
 void PartFile::checkpoint(const Journal& snapshot) {
   const std::lock_guard lock(mutex_);
-  if (!file_ || snapshot.device != device_ || snapshot.inode != inode_) return;
+  if (!file_ || snapshot.device != device_ || snapshot.inode != inode_ || snapshot.birth_ns != birth_ns_) return;
   file_->sync_data();
   state_.write_atomically(journal_name_, encode_journal(snapshot), 0600);
 }

@@ -77,6 +77,7 @@ class PartFile {
   ExtentSet extents_;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
+  uint64_t birth_ns_ = 0;
   uint64_t resumed_bytes_ = 0;
   std::mutex mutex_;
 };

@@ -25,6 +25,7 @@ void RangeTransfer::begin(FileDownload& file, size_t source, Extent range, bool 
   probe_ = probe;
   open_ended_ = open_ended;
   abandoned_ = false;
+  paused_ = false;
   first_ = range.begin;
   asked_end_ = open_ended ? kOpen : probe ? range.begin + 1 : range.end;
   at_ = range.begin;
@@ -167,25 +168,30 @@ bool RangeTransfer::accept(const ResponseHead& head) {
   return true;
 }
 
-bool RangeTransfer::on_body(Bytes data) {
-  if (abandoned_) return false;
+BodyStep RangeTransfer::on_body(Bytes data) {
+  if (abandoned_) return BodyStep::kStop;
   if (decision_.verdict == Verdict::kRedirect) {
     ignored_bytes_ += data.size();
-    return ignored_bytes_ <= kMaxIgnoredBytes;
+    return ignored_bytes_ <= kMaxIgnoredBytes ? BodyStep::kTaken : BodyStep::kStop;
   }
-  if (decision_.verdict != Verdict::kWrite) return false;
+  if (decision_.verdict != Verdict::kWrite) return BodyStep::kStop;
+  if (!limit_.has_room()) {
+    paused_ = true;
+    return BodyStep::kLater;
+  }
+  limit_.take(data.size());
   const uint64_t room = end_ - at_;
   const Bytes wanted = data.subspan(0, std::min<uint64_t>(room, data.size()));
   try {
     if (!wanted.empty()) file_->part->write(at_, wanted);
   } catch (...) {
     local_error_ = std::current_exception();
-    return false;
+    return BodyStep::kStop;
   }
   at_ += wanted.size();
   received_ += wanted.size();
   file_->unsaved_bytes += wanted.size();
-  return wanted.size() == data.size();
+  return wanted.size() == data.size() ? BodyStep::kTaken : BodyStep::kStop;
 }
 
 }  // namespace tierpack::fetch

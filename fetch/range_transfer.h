@@ -9,13 +9,14 @@
 #include "fetch/credentials.h"
 #include "fetch/file_download.h"
 #include "fetch/http_exchange.h"
+#include "fetch/rate_limit.h"
 
 namespace tierpack::fetch {
 
 class RangeTransfer final : public ExchangeReceiver {
  public:
-  RangeTransfer(const DownloadOptions& options, const Credentials& credentials)
-      : options_(options), credentials_(credentials), exchange_(options.http) {}
+  RangeTransfer(const DownloadOptions& options, const Credentials& credentials, RateLimit& limit)
+      : options_(options), credentials_(credentials), limit_(limit), exchange_(options.http) {}
 
   // Asks `source` of `file` for [range.begin, range.end), or to the end of the file if `open_ended`. A probe asks for
   // the first byte of the range and writes nothing.
@@ -39,6 +40,12 @@ class RangeTransfer final : public ExchangeReceiver {
   bool is_probe() const { return probe_; }
   // This transfer began at the hub's URL, to find out where the file is.
   bool is_resolver() const { return resolver_; }
+  // Waiting for the rate limit; resume() goes on.
+  bool is_paused() const { return paused_; }
+  void resume() {
+    paused_ = false;
+    exchange_.resume();
+  }
   bool is_abandoned() const { return abandoned_; }
   const std::string& refusal() const { return refusal_; }
   std::exception_ptr local_error() const { return local_error_; }
@@ -50,7 +57,7 @@ class RangeTransfer final : public ExchangeReceiver {
   bool wrote_all() const { return judged_ && decision_.verdict == Verdict::kWrite && at_ >= end_; }
 
   bool on_head(const ResponseHead& head) override;
-  bool on_body(Bytes data) override;
+  BodyStep on_body(Bytes data) override;
 
   static constexpr uint64_t kOpen = UINT64_MAX;
 
@@ -62,12 +69,14 @@ class RangeTransfer final : public ExchangeReceiver {
 
   const DownloadOptions& options_;
   const Credentials& credentials_;
+  RateLimit& limit_;  // shared by all transfers
   HttpExchange exchange_;
   FileDownload* file_ = nullptr;
   size_t source_index_ = 0;
   bool probe_ = false;
   bool abandoned_ = false;
   bool resolver_ = false;
+  bool paused_ = false;
   bool open_ended_ = false;
   bool sent_if_range_ = false;
   uint64_t first_ = 0;

@@ -181,7 +181,7 @@ void HubConnection::send_wrong(const HubRequest& request, const FileAnswer& answ
   else if (action == "two_lengths") extra.emplace_back("Content-Length", std::to_string(length / 2 + 1));
   else if (action == "te_and_cl") { chunked = true; }
   else if (action == "etag") etag = fault.text;
-  else if (action == "shift") first = std::min(first + 4, size - length < 4 ? first : first + 4);
+  else if (action == "shift") whole_body = read_file(file, std::min(first + 4, last), last) + "XXXX";
   else if (action == "other_file") file = hub_.options_.root / fault.text;
   else if (action == "corrupt") {
     whole_body = read_file(file, first, last);
@@ -200,11 +200,10 @@ void HubConnection::send_wrong(const HubRequest& request, const FileAnswer& answ
   write_head(status, headers);
   if (head_only_) return;
 
-  if (action == "shift") last = first + length - 1;
   if (!whole_body.empty()) {
-    write_all(whole_body);
+    write_all(whole_body.substr(0, action == "shift" ? length : std::string::npos));
   } else if (chunked) {
-    const uint64_t end = std::min(last + 1, first + limit);
+    const uint64_t end = first + std::min(last + 1 - first, limit);
     for (uint64_t at = first; at < end && open_;) {
       const std::string piece = read_file(file, at, std::min(end, at + 65536) - 1);
       char head[32];

@@ -1,0 +1,120 @@
+// The program killed at random moments, without a chance to tidy up, and started again: it always completes, with the
+// right bytes, and downloads at most what no journal claims twice.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include <fcntl.h>
+
+#include "tests/support/fetch_fixture.h"
+
+namespace tierpack::support {
+namespace {
+
+namespace fs = std::filesystem;
+
+class KillTest : public FetchTest {
+ protected:
+  pid_t start() {
+    const std::string program = std::string(TIERPACK_BINARY_DIR) + "/tierpack";
+    const std::string url = hub_->url();
+    const std::string to = target().string();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const int null = ::open("/dev/null", O_WRONLY);
+      ::dup2(null, STDERR_FILENO);
+      ::dup2(null, STDOUT_FILENO);
+      ::execl(program.c_str(), "tierpack", "fetch", "hf:o/m", "--endpoint", url.c_str(), "--to", to.c_str(), "--range-size",
+              "512K", "--retry-wait", "0.01", static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+    return child;
+  }
+  static int wait_for(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+};
+
+int rounds() {
+  const char* text = std::getenv("TIERPACK_KILL_ROUNDS");
+  return text != nullptr ? std::atoi(text) : 25;
+}
+
+TEST_F(KillTest, KilledAnywhereItCompletesOnTheNextRun) {
+  const std::string big = noise(24u << 20, 11);
+  write_text(root() / "o/m/big.bin", big);
+  start_hub();
+  // Slow enough that most kills hit a running download, fast enough that the test is not long.
+  Fault slow;
+  slow.match = "/cdn/";
+  slow.action = "slow";
+  slow.bytes = 40 << 20;
+  slow.times = -1;
+  hub_->add_fault(slow);
+  std::mt19937 random(std::random_device{}());
+  int killed = 0;
+  for (int round = 0; round < rounds(); ++round) {
+    const pid_t child = start();
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 500000));
+    ::kill(child, SIGKILL);
+    const int status = wait_for(child);
+    killed += status == -SIGKILL;
+    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+    if (exists("big.bin")) {
+      ASSERT_TRUE(fetched("big.bin") == big) << round;
+    }
+    expect_right_or_absent();
+    // Every third time it may finish; the others pile one crash onto the next.
+    if (round % 3 != 2) continue;
+    ASSERT_EQ(wait_for(start()), 0) << round;
+    ASSERT_TRUE(fetched("big.bin") == big);
+    ASSERT_TRUE(fetched("model.bin") == model_);
+    ASSERT_FALSE(exists(".tierpack"));
+    fs::remove_all(target());
+  }
+  EXPECT_GT(killed, rounds() / 4);
+  EXPECT_EQ(wait_for(start()), 0);
+  EXPECT_TRUE(fetched("big.bin") == big);
+}
+
+TEST_F(KillTest, AnInterruptLeavesAStateThatContinues) {
+  const std::string big = noise(24u << 20, 12);
+  write_text(root() / "o/m/big.bin", big);
+  start_hub();
+  Fault slow;
+  slow.match = "/cdn/";
+  slow.action = "slow";
+  slow.bytes = 4 << 20;
+  slow.times = -1;
+  hub_->add_fault(slow);
+  const pid_t child = start();
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  ::kill(child, SIGINT);
+  EXPECT_EQ(wait_for(child), 130);
+  EXPECT_FALSE(exists("big.bin"));
+  hub_->clear_faults();
+  hub_->clear_requests();
+  EXPECT_EQ(wait_for(start()), 0);
+  EXPECT_TRUE(fetched("big.bin") == big);
+  // What had arrived was not asked for again: fewer bytes than the whole were requested.
+  uint64_t asked = 0;
+  for (const HubRequest& request : hub_->requests()) {
+    const std::string range = request.header("range");
+    if (!request.on_cdn || range.empty() || request.target.find("big.bin") == std::string::npos) continue;
+    const size_t dash = range.find('-');
+    asked += std::stoull(range.substr(dash + 1)) - std::stoull(range.substr(6, dash - 6)) + 1;
+  }
+  EXPECT_LT(asked, big.size() - (1u << 20));
+}
+
+}  // namespace
+}  // namespace tierpack::support

@@ -1,0 +1,94 @@
+#include "tests/support/fetch_fixture.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace tierpack::support {
+
+namespace fs = std::filesystem;
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (fs::temp_directory_path() / "tierpack-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string noise(size_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::string out(size, '\0');
+  for (size_t i = 0; i < size; ++i) out[i] = static_cast<char>(random());
+  return out;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string read_text(const fs::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+FetchTest::FetchTest() : model_(noise(kModelBytes, 1)) {
+  std::signal(SIGPIPE, SIG_IGN);
+  set_log_level(LogLevel::kQuiet);
+  write_text(root() / "o/m/model.bin", model_);
+  write_text(root() / "o/m/config.json", "{\"hidden_size\": 64}\n");
+}
+
+FetchTest::~FetchTest() = default;
+
+void FetchTest::start_hub(HubOptions hub_options) {
+  hub_options.root = root();
+  hub_ = std::make_unique<HubServer>(hub_options);
+}
+
+fetch::FetchOptions FetchTest::options() const {
+  fetch::FetchOptions out;
+  out.reference = "hf:o/m";
+  out.endpoint = hub_->url();
+  out.to = target().string();
+  out.range_size = "512K";
+  out.retry_wait_s = 0.01;
+  out.retries = 4;
+  return out;
+}
+
+int FetchTest::run(const fetch::FetchOptions& fetch_options) {
+  message_.clear();
+  try {
+    return fetch::run_fetch(fetch_options);
+  } catch (const Error& e) {
+    message_ = e.what();
+    return exit_code(e.kind());
+  }
+}
+
+void FetchTest::expect_right_or_absent() const {
+  if (exists("model.bin")) {
+    EXPECT_TRUE(fetched("model.bin") == model_) << "model.bin has wrong content";
+  }
+}
+
+uint64_t FetchTest::requests_to(const std::string& part) const {
+  uint64_t count = 0;
+  for (const HubRequest& request : hub_->requests()) count += request.target.find(part) != std::string::npos;
+  return count;
+}
+
+}  // namespace tierpack::support
