@@ -70,7 +70,7 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 cat >request.json <<'JSON'
-{"messages": [{"role": "user", "content": "What is the opposite of hot?"}], "temperature": 0, "max_tokens": 32}
+{"messages": [{"role": "user", "content": "What is the opposite of \"hot\"?"}], "temperature": 0, "max_tokens": 32}
 JSON
 show curl -sS "$address/v1/chat/completions" -H 'Content-Type: application/json' -d @request.json
 echo
