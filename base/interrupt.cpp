@@ -33,6 +33,12 @@ void throw_if_interrupted() {
   if (interrupted()) fail(ErrorKind::kInterrupted, "interrupted");
 }
 
+bool take_interrupt() {
+  const bool arrived = interrupt_count > 0;
+  interrupt_count = 0;
+  return arrived;
+}
+
 void request_interrupt() { interrupt_count = 1; }
 
 }  // namespace tierpack

@@ -8,6 +8,8 @@ void install_interrupt_handlers();
 bool interrupted();
 // Throws kInterrupted if a signal has arrived.
 void throw_if_interrupted();
+// Whether a signal has arrived, which is then forgotten: for conversations, where Ctrl-C stops only the answer.
+bool take_interrupt();
 // For tests and for a server that wants to stop itself.
 void request_interrupt();
 

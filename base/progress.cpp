@@ -90,6 +90,7 @@ struct Progress::State {
   std::string phase;
   uint64_t total = 0;
   ProgressStyle style = ProgressStyle::kSilent;
+  ProgressUnit unit = ProgressUnit::kBytes;
   std::atomic<uint64_t> done{0};
   Clock::time_point start = Clock::now();
   std::atomic<int64_t> next_draw_ms{200};
@@ -119,11 +120,14 @@ struct Progress::State {
       window_bytes = bytes;
     }
     const double left = total > bytes && rate > 0 ? static_cast<double>(total - bytes) / rate : 0;
-    const std::string size = total > 0 ? fmt::format("{} / {} ({:.0f} %)", format_size(bytes), format_size(total),
+    const auto amount = [this](uint64_t n) {
+      return unit == ProgressUnit::kBytes ? format_size(n) : format_count(n) + " tokens";
+    };
+    const std::string size = total > 0 ? fmt::format("{} / {} ({:.0f} %)", amount(bytes), amount(total),
                                                      100.0 * static_cast<double>(bytes) / static_cast<double>(total))
-                                       : format_size(bytes);
+                                       : amount(bytes);
     std::string line = fmt::format("{}{}{}  {}  {}/s", what, phase.empty() ? "" : ": ", phase, size,
-                                   format_size(static_cast<uint64_t>(rate)));
+                                   amount(static_cast<uint64_t>(rate)));
     if (total > bytes && rate > 0) line += "  ETA " + format_duration(left);
 
     if (style == ProgressStyle::kJson) {
@@ -146,9 +150,11 @@ struct Progress::State {
   }
 };
 
-Progress::Progress(std::string what, uint64_t total_bytes, ProgressStyle style) : state_(std::make_unique<State>()) {
+Progress::Progress(std::string what, uint64_t total_bytes, ProgressStyle style, ProgressUnit unit)
+    : state_(std::make_unique<State>()) {
   state_->what = std::move(what);
   state_->total = total_bytes;
+  state_->unit = unit;
   if (style == ProgressStyle::kAuto && !isatty(STDERR_FILENO)) style = ProgressStyle::kLines;
   if (style != ProgressStyle::kJson && log_level() == LogLevel::kQuiet) style = ProgressStyle::kSilent;
   state_->style = style;

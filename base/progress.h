@@ -16,10 +16,14 @@ enum class ProgressStyle {
   kSilent,
 };
 
+// What the amounts are; JSON events speak of bytes whatever the unit.
+enum class ProgressUnit { kBytes, kTokens };
+
 class Progress {
  public:
   // `what` is a verb phrase ("verifying model.gguf"); total 0 means unknown. Draws nothing before the first 200 ms.
-  Progress(std::string what, uint64_t total_bytes, ProgressStyle style = ProgressStyle::kAuto);
+  Progress(std::string what, uint64_t total_bytes, ProgressStyle style = ProgressStyle::kAuto,
+           ProgressUnit unit = ProgressUnit::kBytes);
   ~Progress();  // clears the bar
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
