@@ -1,0 +1,71 @@
+#include "runtime/engine_cli.h"
+
+#include <CLI/CLI.hpp>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+
+namespace tierpack {
+
+void add_engine_options(CLI::App& app, EngineOptions& options) {
+  app.add_option("pack", options.pack, "The pack directory")->required();
+  app.add_option("--threads", options.threads, "Threads; 0 = every usable core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--chunk", options.chunk, "Prompt tokens computed together")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
+  app.add_option("--context", options.context,
+                 "Tokens of prompt and answer together; 0 = the model's limit or what fits");
+  app.add_option_function<std::string>(
+         "--kv", [&options](const std::string& type) { options.f16_kv = type == "f16"; }, "Type of the KV cache")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->default_str("f16");
+  app.add_option("--isa", options.isa, "Kernels by name instead of the best for this CPU");
+}
+
+void add_sampling_options(CLI::App& app, text::SamplerOptions& options) {
+  app.add_option("--temp", options.temperature, "Temperature; 0 = always the likeliest token")
+      ->check(CLI::Range(0.0, 2.0))
+      ->capture_default_str();
+  app.add_option("--top-k", options.top_k, "Choose among the K likeliest tokens; 0 = all")->capture_default_str();
+  app.add_option("--top-p", options.top_p, "Choose among the likeliest tokens that make up this probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--min-p", options.min_p, "Drop tokens below this share of the likeliest one's probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--repeat-penalty", options.repetition_penalty, "Divide the odds of recent tokens; 1 = off")
+      ->check(CLI::Range(0.01, 10.0))
+      ->capture_default_str();
+}
+
+std::string pack_name(const std::filesystem::path& pack) {
+  const std::filesystem::path whole = std::filesystem::absolute(pack).lexically_normal();
+  const std::filesystem::path last = whole.has_filename() ? whole : whole.parent_path();
+  return last.extension() == ".tierpack" ? last.stem().string() : last.filename().string();
+}
+
+std::string describe(const Engine& engine) {
+  const EngineOptions& o = engine.options();
+  return fmt::format("{}: {}, {} threads, {} kernels, context {}, chunks of {}, {} KV cache", pack_name(o.pack),
+                     architecture_name(engine.config().architecture), o.threads, o.isa, o.context, o.chunk,
+                     o.f16_kv ? "f16" : "f32");
+}
+
+std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style) {
+  std::unique_ptr<Progress> progress;
+  uint64_t shown = 0;
+  options.on_load = [&](uint64_t done, uint64_t total) {
+    throw_if_interrupted();
+    if (!progress) progress = std::make_unique<Progress>("loading " + pack_name(options.pack), total, style);
+    progress->add(done - shown);
+    shown = done;
+  };
+  std::unique_ptr<Engine> engine = Engine::open(options);
+  progress.reset();
+  log_detail(describe(*engine));
+  return engine;
+}
+
+}  // namespace tierpack

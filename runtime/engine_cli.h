@@ -1,0 +1,33 @@
+// Command-line options that every command running a model for people declares the same way: the engine's and the
+// sampler's.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/progress.h"
+#include "runtime/engine.h"
+#include "runtime/text/sampler.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tierpack {
+
+// pack, --threads, --chunk, --context, --kv, --isa.
+void add_engine_options(CLI::App& app, EngineOptions& options);
+
+// --temp, --top-k, --top-p, --min-p, --repeat-penalty.
+void add_sampling_options(CLI::App& app, text::SamplerOptions& options);
+
+// "pebble.tierpack/" -> "pebble": what a pack is called in answers.
+std::string pack_name(const std::filesystem::path& pack);
+
+// What an engine runs with, in a line for -v.
+std::string describe(const Engine& engine);
+
+// Engine::open with a progress bar; Ctrl-C stops it.
+std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style);
+
+}  // namespace tierpack
