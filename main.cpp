@@ -13,10 +13,13 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "calibrate/calibrate.h"
 #include "fetch/fetch.h"
 #include "repack/repack.h"
 #include "repack/unpack.h"
 #include "runtime/eval.h"
+#include "runtime/run.h"
+#include "runtime/server/serve.h"
 #include "verify/inspect.h"
 #include "verify/verify.h"
 
@@ -32,6 +35,9 @@ const std::vector<Command>& commands() {
       {"inspect", "Describe a model from its headers", tierpack::verify::setup_inspect},
       {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},
       {"unpack", "Restore the checkpoint a pack was made from", tierpack::repack::setup_unpack},
+      {"calibrate", "Count which experts a workload uses", tierpack::calibrate::setup_calibrate},
+      {"run", "Answer a prompt, or talk in the terminal", tierpack::setup_run},
+      {"serve", "Serve a model with an OpenAI-compatible HTTP API", tierpack::server::setup_serve},
       {"eval", "Measure a model's logits on token ids or a text", tierpack::setup_eval},
   };
   return table;
