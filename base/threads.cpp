@@ -68,27 +68,59 @@ int usable_cores() {
   return std::max(count, 1);
 }
 
-// One loop at a time. A loop is published by raising `generation`; helpers take indices from `next` until they run out
-// and then report in `finished`. The fields of a loop are written only while every helper is parked.
+// One loop at a time. `ticket` holds the loop's generation in its high and the next free index in its low half; an index is
+// taken by raising the ticket, so whoever comes late, even by whole loops, takes nothing. The caller waits only for
+// indices that were taken: a helper that sleeps or is not scheduled delays nobody.
+//
+// A loop's fields are written while its ticket is closed (no index can be taken) and are read between reading the ticket
+// and raising it. Raising succeeds only on the value that was read, so the fields then belong to that loop: a reader that
+// saw a later loop's field also sees the ticket closed after the earlier one.
 struct ThreadTeam::State {
+  static constexpr uint64_t kClosed = 0xFFFFFFFFu;  // low half: larger than any count
+
   std::vector<std::thread> helpers;
-  std::atomic<uint32_t> generation{0};
-  std::atomic<uint32_t> finished{0};
-  std::atomic<size_t> next{0};
+  std::atomic<uint64_t> ticket{kClosed};
+  std::atomic<uint32_t> generation{0};  // helpers wait for it to change
+  std::atomic<uint32_t> completed{0};   // indices of this loop that are done
   std::atomic<bool> stop{false};
-  size_t count = 0;
-  Call call = nullptr;
-  void* context = nullptr;
+  std::atomic<uint32_t> count{0};
+  std::atomic<Call> call{nullptr};
+  std::atomic<void*> context{nullptr};
   std::mutex error_mutex;
   std::exception_ptr error;
 
   void work(int thread) {
-    try {
-      for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) call(context, i, thread);
-    } catch (...) {
-      next.store(count);
-      const std::lock_guard lock(error_mutex);
-      if (!error) error = std::current_exception();
+    uint32_t done = 0;
+    for (uint64_t seen = ticket.load(std::memory_order_acquire);;) {
+      const auto index = static_cast<uint32_t>(seen);
+      const uint32_t end = count.load(std::memory_order_acquire);
+      const Call body = call.load(std::memory_order_acquire);
+      void* const argument = context.load(std::memory_order_acquire);
+      if (index >= end) break;
+      if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      ++seen;
+      ++done;
+      try {
+        body(argument, index, thread);
+      } catch (...) {
+        {
+          const std::lock_guard lock(error_mutex);
+          if (!error) error = std::current_exception();
+        }
+        done += take_all_left(end);
+        break;
+      }
+    }
+    if (done == 0) return;
+    completed.fetch_add(done, std::memory_order_acq_rel);
+    completed.notify_one();
+  }
+
+  // Takes every index that is left of the running loop, which waits for one of ours and so cannot end meanwhile.
+  uint32_t take_all_left(uint32_t end) {
+    for (uint64_t seen = ticket.load(std::memory_order_acquire);;) {
+      const auto index = static_cast<uint32_t>(seen);
+      if (ticket.compare_exchange_weak(seen, seen - index + end, std::memory_order_acq_rel)) return end - index;
     }
   }
 
@@ -105,11 +137,9 @@ struct ThreadTeam::State {
   void helper_main(int thread) {
     for (uint32_t seen = 0;;) {
       wait_while(generation, seen);
-      ++seen;
+      seen = generation.load(std::memory_order_acquire);
       if (stop.load()) return;
       work(thread);
-      finished.fetch_add(1, std::memory_order_release);
-      finished.notify_one();
     }
   }
 };
@@ -136,19 +166,22 @@ void ThreadTeam::run(size_t count, Call call, void* context) {
     for (size_t i = 0; i < count; ++i) call(context, i, 0);
     return;
   }
-  state.count = count;
-  state.call = call;
-  state.context = context;
-  state.next.store(0);
-  state.finished.store(0);
-  state.generation.fetch_add(1, std::memory_order_release);
+  TIERPACK_CHECK(count < State::kClosed);
+  const auto items = static_cast<uint32_t>(count);
+  const uint32_t next = state.generation.load(std::memory_order_relaxed) + 1;
+  state.completed.store(0, std::memory_order_release);
+  state.count.store(items, std::memory_order_release);
+  state.call.store(call, std::memory_order_release);
+  state.context.store(context, std::memory_order_release);
+  state.ticket.store(uint64_t{next} << 32, std::memory_order_release);
+  state.generation.store(next, std::memory_order_release);
   state.generation.notify_all();
   state.work(0);
-  const auto helpers = static_cast<uint32_t>(state.helpers.size());
-  for (uint32_t done = state.finished.load(std::memory_order_acquire); done != helpers;
-       done = state.finished.load(std::memory_order_acquire)) {
-    State::wait_while(state.finished, done);
+  for (uint32_t done = state.completed.load(std::memory_order_acquire); done != items;
+       done = state.completed.load(std::memory_order_acquire)) {
+    State::wait_while(state.completed, done);
   }
+  state.ticket.store(uint64_t{next} << 32 | State::kClosed, std::memory_order_release);
   if (state.error) std::rethrow_exception(std::exchange(state.error, nullptr));
 }
 

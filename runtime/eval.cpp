@@ -165,7 +165,6 @@ int run_eval(const EvalOptions& given) {
     routes = std::make_unique<RouteWriter>(options.routes_out);
     session->set_observer(routes.get());
   }
-  Progress progress("evaluating", 0, options.json ? ProgressStyle::kSilent : ProgressStyle::kAuto);
   const auto started = std::chrono::steady_clock::now();
   const auto windows = options.tokens.empty() ? windows_of(tokens, session->capacity())
                                               : std::vector<std::span<const uint32_t>>{tokens};

@@ -19,8 +19,8 @@ struct Compute {
   ThreadTeam& team;
 };
 
-// Costs are in multiply-adds of a quantised product, some 0.03 ns each. A loop cheaper than kTeamCost is not worth waking
-// the team; a piece is never cheaper than kPieceCost, and there are at most kPiecesPerThread pieces a thread.
+// Costs are in multiply-adds of a quantised product. A loop cheaper than kTeamCost is not worth sharing; a piece is never
+// cheaper than kPieceCost, and there are at most kPiecesPerThread pieces a thread.
 inline constexpr uint64_t kTeamCost = 100'000;
 inline constexpr uint64_t kPieceCost = 30'000;
 inline constexpr uint64_t kPiecesPerThread = 4;

@@ -1,6 +1,5 @@
 // The weights of a model as the forward pass names them. Shapes are (rows, columns) with rows = outputs, as in
-// kernels::MatrixView; GGUF writes the same bytes as {columns, rows}. Which names and shapes an architecture has:
-// docs/architectures.md.
+// kernels::MatrixView; GGUF writes the same bytes as {columns, rows}. The names of the tensors stand in weights.cpp.
 //
 // D = hidden, S = hyper-connection streams, W = S * D, L = low rank of a mixer, H / KV = query / key-value heads, hd =
 // head_dim, E = experts, F = expert_ff.

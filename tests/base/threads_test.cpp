@@ -43,6 +43,34 @@ TEST(ThreadTeam, RethrowsAndStaysUsable) {
   EXPECT_EQ(sum.load(), 45);
 }
 
+// Far more threads than cores and loops shorter than a wake-up: helpers come late, by whole loops, and find nothing.
+TEST(ThreadTeam, LateHelpersTakeNothingOfLaterLoops) {
+  ThreadTeam team(9);
+  std::vector<uint32_t> sums(64);
+  for (uint32_t round = 0; round < 3000; ++round) {
+    const uint32_t count = round % 7 == 0 ? 64 : round % 5 + 2;
+    std::vector<uint32_t> values(count);
+    team.for_each(count, [&](size_t i) { values[i] += round + 1; });
+    for (uint32_t i = 0; i < count; ++i) ASSERT_EQ(values[i], round + 1);
+    for (uint32_t i = 0; i < count; ++i) sums[i] += values[i];
+  }
+  EXPECT_GT(sums[0], 0u);
+}
+
+TEST(ThreadTeam, EveryLoopMayThrow) {
+  ThreadTeam team(4);
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<int> ran{0};
+    EXPECT_THROW(team.for_each(50, [&](size_t i) {
+                   ++ran;
+                   if (i % 10 == 3) throw std::runtime_error("x");
+                 }),
+                 std::runtime_error);
+    EXPECT_GE(ran.load(), 4);
+    EXPECT_LE(ran.load(), 50);
+  }
+}
+
 TEST(UsableCores, IsPositive) { EXPECT_GE(usable_cores(), 1); }
 
 }  // namespace
