@@ -68,7 +68,7 @@ def render_tool(tool, cases):
     """Renders (template, variables) pairs with our engine; yields in the form of render_reference."""
     lines = "".join(json.dumps({"template": t, "variables": json.dumps(v)}) + "\n" for t, v in cases)
     run = subprocess.run([tool, "-", "--now", str(NOW)], input=lines.encode(), stdout=subprocess.PIPE, env={"TZ": "UTC"})
-    answers = run.stdout.decode().splitlines()
+    answers = run.stdout.decode().split("\n")[:-1]
     for i in range(len(cases)):
         if i >= len(answers):
             yield "error", "the tool stopped with code %d" % run.returncode
