@@ -123,14 +123,16 @@ struct Statement {
   std::vector<std::pair<Target, ExpressionPtr>> assignments;  // kWith
   std::vector<Parameter> parameters;                          // kMacro, kCallBlock
   Body body;
-  Body otherwise;                                                         // kIf, kFor
-  bool recursive = false;                                                 // kFor
-  bool defines_macros = false;                                            // kFor: an iteration's scope may live on
+  Body otherwise;                                  // kIf, kFor
+  std::vector<uint32_t> hidden, otherwise_hidden;  // names that body and otherwise hide; see template_scopes.h
+  bool recursive = false;                          // kFor
+  bool defines_macros = false;                     // kFor: an iteration's scope may live on
   bool uses_caller = false, uses_named = false, uses_positional = false;  // kMacro: caller, kwargs, varargs
 };
 
 struct Template {
   Body body;
+  std::vector<uint32_t> hidden;    // names that the top hides; see template_scopes.h
   std::vector<std::string> names;  // of variables
   std::unordered_map<std::string, uint32_t> name_ids;
   std::deque<std::string> strings;  // what constants refer to

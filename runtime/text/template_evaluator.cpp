@@ -46,6 +46,7 @@ std::string Evaluator::render(const Dict& variables) {
   std::string out;
   out_ = &out;
   Scope& top = scopes_.emplace_back();
+  hide(top, template_.hidden);
   try {
     execute(template_.body, top);
   } catch (const TemplateError& error) {
@@ -60,11 +61,18 @@ void Evaluator::write(std::string_view text) {
   out_->append(text);
 }
 
-Scope& Evaluator::new_scope(Scope& parent) {
+Scope& Evaluator::new_scope(Scope& parent, const std::vector<uint32_t>& hidden) {
   heap_.charge(sizeof(Scope));
   Scope& scope = scopes_.emplace_back();
   scope.parent = &parent;
+  hide(scope, hidden);
   return scope;
+}
+
+void Evaluator::hide(Scope& scope, const std::vector<uint32_t>& names) {
+  for (const uint32_t name : names) {
+    set_variable(scope, name, Value::undefined(UndefinedKind::kName, template_.names[name]));
+  }
 }
 
 void Evaluator::set_variable(Scope& scope, uint32_t name, const Value& value) {
@@ -144,13 +152,13 @@ Evaluator::Flow Evaluator::execute(const Statement& statement, Scope& scope) {
     }
     case StatementKind::kCallBlock: execute_call_block(statement, scope); break;
     case StatementKind::kFilterBlock: {
-      Scope& inner = new_scope(scope);
+      Scope& inner = new_scope(scope, statement.hidden);
       const Value block = capture(statement.body, inner);
       write(to_text(evaluate_filter(*statement.expression, inner, &block)));
       break;
     }
     case StatementKind::kWith: execute_with(statement, scope); break;
-    case StatementKind::kScope: execute(statement.body, new_scope(scope)); break;
+    case StatementKind::kScope: execute_scope(statement, scope); break;
     case StatementKind::kBreak: return Flow::kBreak;
     case StatementKind::kContinue: return Flow::kContinue;
   }
@@ -170,7 +178,7 @@ void Evaluator::execute_for(const Statement& statement, Scope& scope) {
 
 void Evaluator::run_loop(const Statement& statement, Scope& scope, const Value& iterable, int64_t depth) {
   List* items = items_of(heap_, iterable);
-  Scope* inner = &new_scope(scope);
+  Scope* inner = &new_scope(scope, {});
   if (statement.condition) {
     std::vector<Value> kept;
     for (const Value& one : items->items) {
@@ -191,19 +199,20 @@ void Evaluator::run_loop(const Statement& statement, Scope& scope, const Value& 
   for (size_t i = 0; i < items->items.size(); ++i) {
     heap_.work(1);
     loop.index = i;
-    if (statement.defines_macros && i > 0) inner = &new_scope(scope);
+    if (statement.defines_macros && i > 0) inner = &new_scope(scope, {});
     inner->variables.clear();
+    hide(*inner, statement.hidden);
     if (loop_name != template_.name_ids.end()) set_variable(*inner, loop_name->second, Value::loop(&loop));
     assign(statement.target, items->items[i], *inner);
     const Flow flow = execute(statement.body, *inner);
     if (flow == Flow::kBreak) break;
     if (flow == Flow::kNormal) completed = true;
   }
-  if (!completed) execute(statement.otherwise, new_scope(scope));
+  if (!completed) execute(statement.otherwise, new_scope(scope, statement.otherwise_hidden));
 }
 
 void Evaluator::execute_set_block(const Statement& statement, Scope& scope) {
-  Scope& inner = new_scope(scope);
+  Scope& inner = new_scope(scope, statement.hidden);
   Value value = capture(statement.body, inner);
   if (statement.expression) value = evaluate_filter(*statement.expression, inner, &value);
   assign(statement.target, value, scope);
@@ -220,8 +229,20 @@ void Evaluator::execute_call_block(const Statement& statement, Scope& scope) {
   write(to_text(evaluate_call(*statement.expression, scope, &caller)));
 }
 
+void Evaluator::execute_scope(const Statement& statement, Scope& scope) {
+  Scope& inner = new_scope(scope, statement.hidden);
+  if (statement.uses_caller) {
+    set_variable(inner, template_.name_ids.at("caller"), Value::undefined(UndefinedKind::kHint, "No caller defined"));
+  }
+  if (statement.uses_named) set_variable(inner, template_.name_ids.at("kwargs"), Value::dict(heap_.new_dict()));
+  if (statement.uses_positional) {
+    set_variable(inner, template_.name_ids.at("varargs"), Value::list(heap_.new_list(ListKind::kTuple)));
+  }
+  execute(statement.body, inner);
+}
+
 void Evaluator::execute_with(const Statement& statement, Scope& scope) {
-  Scope& inner = new_scope(scope);
+  Scope& inner = new_scope(scope, statement.hidden);
   for (const auto& [target, expression] : statement.assignments) assign(target, evaluate(*expression, scope), inner);
   execute(statement.body, inner);
 }

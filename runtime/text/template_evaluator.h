@@ -66,6 +66,7 @@ class Evaluator {
   void run_loop(const Statement& statement, Scope& scope, const Value& iterable, int64_t depth);
   void execute_set_block(const Statement& statement, Scope& scope);
   void execute_call_block(const Statement& statement, Scope& scope);
+  void execute_scope(const Statement& statement, Scope& scope);
   void execute_with(const Statement& statement, Scope& scope);
   // The output of a body, in the heap.
   Value capture(const Body& body, Scope& scope);
@@ -76,7 +77,8 @@ class Evaluator {
   Value callable_attribute(const Callable& callable, std::string_view name);
   void assign(const Target& target, const Value& value, Scope& scope);
   void set_variable(Scope& scope, uint32_t name, const Value& value);
-  Scope& new_scope(Scope& parent);
+  Scope& new_scope(Scope& parent, const std::vector<uint32_t>& hidden);
+  void hide(Scope& scope, const std::vector<uint32_t>& names);
   void write(std::string_view text);
 
   const Template& template_;

@@ -212,7 +212,11 @@ Value format_percent(Heap& heap, const Value& format, const Value& arguments) {
     heap.charge(one.size());
     out += one;
   }
-  if (!is_mapping && used < available) {
+  // Whatever can be subscripted by a key may be left over, which to Python includes lists and undefined values.
+  const bool may_be_left = is_mapping || arguments.is_undefined() ||
+                           (arguments.is(Kind::kList) && (arguments.as_list().kind == ListKind::kList ||
+                                                          arguments.as_list().kind == ListKind::kRange));
+  if (!may_be_left && used < available) {
     throw TemplateError("not all arguments converted during string formatting");
   }
   return Value::string(heap.store(out), format.is_markup());

@@ -22,6 +22,9 @@ Value range(Evaluator& evaluator, Arguments& arguments) {
   const int64_t step = parameters.integer(2, 1);
   if (step == 0) throw TemplateError("range() arg 3 must not be zero");
   List* out = evaluator.heap().new_list(ListKind::kRange);
+  out->start = start;
+  out->stop = stop;
+  out->step = step;
   int64_t at = start;
   while (step > 0 ? at < stop : at > stop) {
     if (out->items.size() >= kMaxRange) {
@@ -39,6 +42,7 @@ Dict* collect(Evaluator& evaluator, const char* callee, const Arguments& argumen
   Heap& heap = evaluator.heap();
   Dict* out = heap.new_dict();
   for (const Value& from : arguments.positional) {
+    if (from.is_undefined()) fail_undefined(from);
     if (from.is(Kind::kDict)) {
       for (const auto& [key, value] : from.as_dict().entries()) heap.set(*out, key, value);
       continue;

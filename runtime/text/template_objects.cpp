@@ -148,7 +148,7 @@ Value Evaluator::attribute(const Value& object, std::string_view name) {
     case Kind::kList: {
       const List& list = object.as_list();
       if (list.kind == ListKind::kRange && (name == "start" || name == "stop" || name == "step")) {
-        throw TemplateError("attributes of range objects are not supported", false);
+        return Value::integer(name == "start" ? list.start : name == "stop" ? list.stop : list.step);
       }
       if (list.is_group && name == "grouper") return list.items[0];
       if (list.is_group && name == "list") return list.items[1];
@@ -218,7 +218,7 @@ Value Evaluator::call_loop(const Loop& loop, Arguments& arguments) {
 Value Evaluator::call_macro(const Callable& macro, Arguments& arguments) {
   const Statement& definition = *macro.macro;
   const std::string name(macro.name);
-  Scope& scope = new_scope(*macro.scope);
+  Scope& scope = new_scope(*macro.scope, definition.hidden);
   auto& named = arguments.named;
   const auto take_named = [&](std::string_view key, Value& out) {
     const auto at = std::find_if(named.begin(), named.end(), [&](const auto& one) { return one.first == key; });

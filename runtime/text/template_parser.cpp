@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/text/template_expression_parser.h"
+#include "runtime/text/template_scopes.h"
 
 namespace tierpack::text::jinja {
 
@@ -69,6 +70,14 @@ class Parser : public ExpressionParser {
     expect_block_end();
     Body body = parse_body(ends);
     --block_nesting_;
+    return body;
+  }
+
+  // A block with a scope of its own. Jinja2 looks up the filters in it at once, even if it stands inside a conditional.
+  Body parse_scoped_block(const Names& ends) {
+    const int conditional = std::exchange(conditional_depth_, 0);
+    Body body = parse_block(ends);
+    conditional_depth_ = conditional;
     return body;
   }
 
@@ -151,14 +160,18 @@ class Parser : public ExpressionParser {
     node->target = parse_target("in");
     expect_name("in");
     node->expression = parse_tuple(false, "recursive");
-    if (skip_name("if")) node->condition = parse_expression();
+    if (skip_name("if")) {
+      const int conditional = std::exchange(conditional_depth_, 0);
+      node->condition = parse_expression();
+      conditional_depth_ = conditional;
+    }
     node->recursive = skip_name("recursive");
     const int macros_before = macro_count_;
     ++loop_nesting_;
-    node->body = parse_block({"endfor", "else"});
+    node->body = parse_scoped_block({"endfor", "else"});
     --loop_nesting_;
     node->defines_macros = macro_count_ != macros_before;
-    if (skip_name("else")) node->otherwise = parse_block({"endfor"});
+    if (skip_name("else")) node->otherwise = parse_scoped_block({"endfor"});
     expect_name("endfor");
     --for_nesting_;
     return node;
@@ -180,7 +193,7 @@ class Parser : public ExpressionParser {
     }
     node->kind = StatementKind::kSetBlock;
     node->expression = parse_filters(nullptr, false);
-    node->body = parse_block({"endset"});
+    node->body = parse_scoped_block({"endset"});
     expect_name("endset");
     return node;
   }
@@ -206,7 +219,7 @@ class Parser : public ExpressionParser {
     ++macro_count_;
     macros_.push_back(&node);
     const int loops = std::exchange(loop_nesting_, 0);
-    node.body = parse_block({end});
+    node.body = parse_scoped_block({end});
     loop_nesting_ = loops;
     macros_.pop_back();
     expect_name(end);
@@ -247,7 +260,7 @@ class Parser : public ExpressionParser {
     auto node = make_statement(StatementKind::kFilterBlock);
     take();
     node->expression = parse_filters(nullptr, true);
-    node->body = parse_block({"endfilter"});
+    node->body = parse_scoped_block({"endfilter"});
     expect_name("endfilter");
     return node;
   }
@@ -261,7 +274,7 @@ class Parser : public ExpressionParser {
       expect_operator("=");
       node->assignments.emplace_back(std::move(target), parse_expression());
     }
-    node->body = parse_block({"endwith"});
+    node->body = parse_scoped_block({"endwith"});
     expect_name("endwith");
     return node;
   }
@@ -278,14 +291,11 @@ class Parser : public ExpressionParser {
     }
   }
 
-  // transformers' mark of what the assistant writes; it puts its body in a scope of its own.
+  // transformers' mark of what the assistant writes. Its body is a call block's, and as such a macro.
   std::unique_ptr<Statement> parse_generation() {
     auto node = make_statement(StatementKind::kScope);
     take();
-    const int loops = std::exchange(loop_nesting_, 0);
-    node->body = parse_block({"endgeneration"});
-    loop_nesting_ = loops;
-    expect_name("endgeneration");
+    parse_macro_body(*node, "endgeneration");
     return node;
   }
 
@@ -301,6 +311,7 @@ class Parser : public ExpressionParser {
 Template parse_template(std::string_view source) {
   Template out;
   Parser(tokenize(source), out).run();
+  find_hidden_names(out);
   return out;
 }
 

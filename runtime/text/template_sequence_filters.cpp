@@ -49,9 +49,15 @@ class AttributePath {
   const Value* fallback_;
 };
 
-Value iterator_of(Evaluator& evaluator, const std::vector<Value>& items) {
+// An iterator over what `produce(list)` puts into a list. A failure on the way is kept for whoever iterates that far.
+template <typename Produce>
+Value iterator_of(Evaluator& evaluator, Produce produce) {
   List* out = evaluator.heap().new_list(ListKind::kIterator);
-  for (const Value& one : items) evaluator.heap().push(*out, one);
+  try {
+    produce(*out);
+  } catch (const TemplateError& error) {
+    out->failure = error.what();
+  }
   return Value::list(out);
 }
 
@@ -73,6 +79,7 @@ Value first(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   if (value.is(Kind::kList) && value.as_list().kind == ListKind::kIterator) {
     List& list = value.as_list();
     if (list.next < list.items.size()) return list.items[list.next++];
+    if (!list.failure.empty()) throw TemplateError(list.failure);
   } else {
     const List* items = items_of(evaluator.heap(), value);
     if (!items->items.empty()) return items->items.front();
@@ -97,16 +104,16 @@ Value list(Evaluator& evaluator, const Value& value, Arguments& arguments) {
 
 Value items(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const Parameters none("items", arguments, {});
-  List* out = evaluator.heap().new_list(ListKind::kIterator);
-  if (value.is_undefined()) return Value::list(out);
-  if (!value.is(Kind::kDict)) throw TemplateError("Can only get item pairs from a mapping.");
-  for (const auto& [key, one] : value.as_dict().entries()) {
-    List* pair = evaluator.heap().new_list(ListKind::kTuple);
-    evaluator.heap().push(*pair, key);
-    evaluator.heap().push(*pair, one);
-    evaluator.heap().push(*out, Value::list(pair));
-  }
-  return Value::list(out);
+  return iterator_of(evaluator, [&](List& out) {
+    if (value.is_undefined()) return;
+    if (!value.is(Kind::kDict)) throw TemplateError("Can only get item pairs from a mapping.");
+    for (const auto& [key, one] : value.as_dict().entries()) {
+      List* pair = evaluator.heap().new_list(ListKind::kTuple);
+      evaluator.heap().push(*pair, key);
+      evaluator.heap().push(*pair, one);
+      evaluator.heap().push(out, Value::list(pair));
+    }
+  });
 }
 
 Value join(Evaluator& evaluator, const Value& value, Arguments& arguments) {
@@ -193,17 +200,17 @@ Value dict_sort(Evaluator& evaluator, const Value& value, Arguments& arguments) 
 Value unique(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const Parameters parameters("unique", arguments, {"case_sensitive", "attribute"});
   const AttributePath path(evaluator, parameters.has(1) ? parameters.value(1) : Value::none(), !parameters.flag(0));
-  Dict* seen = evaluator.heap().new_dict();
-  std::vector<Value> out;
-  for (const Value& one : items_of(evaluator.heap(), value)->items) {
-    const Value key = path.of(one);
-    hash_key(key);
-    evaluator.heap().work(1);
-    if (seen->find(key) != nullptr) continue;
-    evaluator.heap().set(*seen, key, Value::none());
-    out.push_back(one);
-  }
-  return iterator_of(evaluator, out);
+  return iterator_of(evaluator, [&](List& out) {
+    Dict* seen = evaluator.heap().new_dict();
+    for (const Value& one : items_of(evaluator.heap(), value)->items) {
+      const Value key = path.of(one);
+      hash_key(key);
+      evaluator.heap().work(1);
+      if (seen->find(key) != nullptr) continue;
+      evaluator.heap().set(*seen, key, Value::none());
+      evaluator.heap().push(out, one);
+    }
+  });
 }
 
 Value extreme(Evaluator& evaluator, const Value& value, Arguments& arguments, bool largest) {
@@ -238,15 +245,14 @@ Value sum(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   return total;
 }
 
-Value map(Evaluator& evaluator, const Value& value, Arguments& arguments) {
-  std::vector<Value> out;
-  if (!is_true(value)) return iterator_of(evaluator, out);
+void map_into(Evaluator& evaluator, const Value& value, const Arguments& arguments, List& out) {
+  if (!is_true(value)) return;
   if (arguments.positional.empty()) {
     const Parameters parameters("map", arguments, {"attribute", "default"});
     if (!parameters.has(0)) throw TemplateError("map requires a filter argument", false);
     const AttributePath path(evaluator, parameters.value(0), false, parameters.has(1) ? &parameters.value(1) : nullptr);
-    for (const Value& one : items_of(evaluator.heap(), value)->items) out.push_back(path.of(one));
-    return iterator_of(evaluator, out);
+    for (const Value& one : items_of(evaluator.heap(), value)->items) evaluator.heap().push(out, path.of(one));
+    return;
   }
   const Value& name = arguments.positional[0];
   const Filter filter = name.is_string() ? find_filter(name.as_string()) : nullptr;
@@ -255,16 +261,19 @@ Value map(Evaluator& evaluator, const Value& value, Arguments& arguments) {
     Arguments rest;
     rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
     rest.named = arguments.named;
-    out.push_back(filter(evaluator, one, rest));
+    evaluator.heap().push(out, filter(evaluator, one, rest));
   }
-  return iterator_of(evaluator, out);
+}
+
+Value map(Evaluator& evaluator, const Value& value, Arguments& arguments) {
+  return iterator_of(evaluator, [&](List& out) { map_into(evaluator, value, arguments, out); });
 }
 
 // select, reject, selectattr, rejectattr: items for which a test, of them or of an attribute, gives `wanted`.
-Value pick(Evaluator& evaluator, const Value& value, Arguments& arguments, bool wanted, bool by_attribute) {
-  std::vector<Value> out;
-  if (!is_true(value)) return iterator_of(evaluator, out);
-  auto& given = arguments.positional;
+void pick_into(Evaluator& evaluator, const Value& value, const Arguments& arguments, bool wanted, bool by_attribute,
+               List& out) {
+  if (!is_true(value)) return;
+  const auto& given = arguments.positional;
   if (by_attribute && given.empty()) throw TemplateError("Missing parameter for attribute name", false);
   const AttributePath path(evaluator, by_attribute ? given[0] : Value::none(), false);
   const size_t at = by_attribute ? 1 : 0;
@@ -284,9 +293,12 @@ Value pick(Evaluator& evaluator, const Value& value, Arguments& arguments, bool 
       rest.named = arguments.named;
       holds = test(evaluator, subject, rest);
     }
-    if (holds == wanted) out.push_back(one);
+    if (holds == wanted) evaluator.heap().push(out, one);
   }
-  return iterator_of(evaluator, out);
+}
+
+Value pick(Evaluator& evaluator, const Value& value, const Arguments& arguments, bool wanted, bool by_attribute) {
+  return iterator_of(evaluator, [&](List& out) { pick_into(evaluator, value, arguments, wanted, by_attribute, out); });
 }
 
 Value select(Evaluator& evaluator, const Value& value, Arguments& arguments) {
@@ -329,44 +341,43 @@ Value group_by(Evaluator& evaluator, const Value& value, Arguments& arguments) {
 
 Value batch(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const Parameters parameters("batch", arguments, {"linecount", "fill_with"}, 1);
-  const int64_t count = parameters.integer(0);
-  std::vector<Value> out;
-  List* row = evaluator.heap().new_list();
-  for (const Value& one : items_of(evaluator.heap(), value)->items) {
-    if (static_cast<int64_t>(row->items.size()) == count) {
-      out.push_back(Value::list(row));
-      row = evaluator.heap().new_list();
+  return iterator_of(evaluator, [&](List& out) {
+    const int64_t count = parameters.integer(0);
+    List* row = evaluator.heap().new_list();
+    for (const Value& one : items_of(evaluator.heap(), value)->items) {
+      if (static_cast<int64_t>(row->items.size()) == count) {
+        evaluator.heap().push(out, Value::list(row));
+        row = evaluator.heap().new_list();
+      }
+      evaluator.heap().push(*row, one);
     }
-    evaluator.heap().push(*row, one);
-  }
-  if (!row->items.empty()) {
+    if (row->items.empty()) return;
     while (parameters.is_set(1) && static_cast<int64_t>(row->items.size()) < count) {
       evaluator.heap().push(*row, parameters.value(1));
     }
-    out.push_back(Value::list(row));
-  }
-  return iterator_of(evaluator, out);
+    evaluator.heap().push(out, Value::list(row));
+  });
 }
 
 Value slices(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const Parameters parameters("slice", arguments, {"slices", "fill_with"}, 1);
-  const int64_t count = parameters.integer(0);
-  const List* items = items_of(evaluator.heap(), value);
-  if (count == 0) throw TemplateError("integer division or modulo by zero", false);
-  const auto size = static_cast<int64_t>(items->items.size());
-  std::vector<Value> out;
-  int64_t at = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    evaluator.heap().work(1);
-    const bool extra = i < size % count;
-    List* row = evaluator.heap().new_list();
-    for (int64_t n = size / count + extra; n > 0; --n) {
-      evaluator.heap().push(*row, items->items[static_cast<size_t>(at++)]);
+  return iterator_of(evaluator, [&](List& out) {
+    const int64_t count = parameters.integer(0);
+    const List* items = items_of(evaluator.heap(), value);
+    if (count == 0) throw TemplateError("integer division or modulo by zero", false);
+    const auto size = static_cast<int64_t>(items->items.size());
+    int64_t at = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      evaluator.heap().work(1);
+      const bool extra = i < size % count;
+      List* row = evaluator.heap().new_list();
+      for (int64_t n = size / count + extra; n > 0; --n) {
+        evaluator.heap().push(*row, items->items[static_cast<size_t>(at++)]);
+      }
+      if (parameters.is_set(1) && !extra) evaluator.heap().push(*row, parameters.value(1));
+      evaluator.heap().push(out, Value::list(row));
     }
-    if (parameters.is_set(1) && !extra) evaluator.heap().push(*row, parameters.value(1));
-    out.push_back(Value::list(row));
-  }
-  return iterator_of(evaluator, out);
+  });
 }
 
 Value attribute(Evaluator& evaluator, const Value& value, Arguments& arguments) {

@@ -60,7 +60,10 @@ List* items_of(Heap& heap, const Value& value) {
       heap.work(list.items.size() - list.next);
       heap.charge((list.items.size() - list.next) * sizeof(Value));
       out->items.assign(list.items.begin() + static_cast<ptrdiff_t>(list.next), list.items.end());
-      if (list.kind == ListKind::kIterator) list.next = list.items.size();
+      if (list.kind == ListKind::kIterator) {
+        list.next = list.items.size();
+        if (!list.failure.empty()) throw TemplateError(list.failure);
+      }
       return out;
     }
     default: break;
@@ -132,6 +135,12 @@ Value slice(Heap& heap, const Value& value, const Value& start, const Value& sto
   }
   const List* items = value.is_string() ? items_of(heap, value) : &value.as_list();
   List* out = heap.new_list(value.is(Kind::kList) ? value.as_list().kind : ListKind::kList);
+  if (out->kind == ListKind::kRange) {
+    const List& range = value.as_list();
+    out->start = range.start + from * range.step;
+    out->stop = range.start + to * range.step;
+    out->step = range.step * std::clamp<int64_t>(stride, -INT32_MAX, INT32_MAX);
+  }
   for (int64_t at = from; forward ? at < to : at > to;) {
     heap.work(1);
     heap.push(*out, items->items[static_cast<size_t>(at)]);

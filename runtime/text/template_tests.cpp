@@ -73,23 +73,30 @@ bool even(Evaluator& evaluator, const Value& value, Arguments& arguments) {
 bool divisible_by(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   return rest(evaluator, value, Parameters("divisibleby", arguments, {"num"}, 1).value(0)) == 0;
 }
-bool lower(Evaluator& evaluator, const Value& value, Arguments&) {
+bool lower(Evaluator& evaluator, const Value& value, Arguments& arguments) {
+  expect_none("lower", arguments);
   return has_only_case(evaluator.to_text(value), CharacterClass::kLower, CharacterClass::kUpper);
 }
-bool upper(Evaluator& evaluator, const Value& value, Arguments&) {
+bool upper(Evaluator& evaluator, const Value& value, Arguments& arguments) {
+  expect_none("upper", arguments);
   return has_only_case(evaluator.to_text(value), CharacterClass::kUpper, CharacterClass::kLower);
 }
 bool same_as(Evaluator&, const Value& value, Arguments& arguments) {
   return value.same_as(only_argument("sameas", arguments));
 }
-bool iterable(Evaluator&, const Value& value, Arguments&) { return is_iterable(value); }
+bool iterable(Evaluator&, const Value& value, Arguments& arguments) {
+  expect_none("iterable", arguments);
+  return is_iterable(value);
+}
 bool in(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   return contains(evaluator.heap(), Parameters("in", arguments, {"seq"}, 1).value(0), value);
 }
-bool is_filter(Evaluator&, const Value& value, Arguments&) {
+bool is_filter(Evaluator&, const Value& value, Arguments& arguments) {
+  expect_none("filter", arguments);
   return value.is_string() && find_filter(value.as_string()) != nullptr;
 }
-bool is_test(Evaluator&, const Value& value, Arguments&) {
+bool is_test(Evaluator&, const Value& value, Arguments& arguments) {
+  expect_none("test", arguments);
   return value.is_string() && find_test(value.as_string()) != nullptr;
 }
 bool equals(Evaluator& evaluator, const Value& value, Arguments& arguments) {

@@ -33,15 +33,11 @@ void append_list(Heap& heap, std::string& out, const List& list, int depth) {
     case ListKind::kDictItems: return append_items(heap, out, list.items, "dict_items([", "])", depth);
     case ListKind::kDictKeys: return append_items(heap, out, list.items, "dict_keys([", "])", depth);
     case ListKind::kDictValues: return append_items(heap, out, list.items, "dict_values([", "])", depth);
-    case ListKind::kRange: {
-      const int64_t first = list.items.empty() ? 0 : list.items[0].as_integer();
-      const int64_t step = list.items.size() < 2 ? 1 : list.items[1].as_integer() - first;
-      const int64_t last = list.items.empty() ? 0 : list.items.back().as_integer() + (step > 0 ? 1 : -1);
-      out += "range(" + std::to_string(first) + ", " + std::to_string(last);
-      if (step != 1) out += ", " + std::to_string(step);
+    case ListKind::kRange:
+      out += "range(" + std::to_string(list.start) + ", " + std::to_string(list.stop);
+      if (list.step != 1) out += ", " + std::to_string(list.step);
       out += ')';
       return;
-    }
     case ListKind::kIterator: out += "<generator object>"; return;
   }
 }

@@ -143,15 +143,15 @@ Value indent(Evaluator& evaluator, const Value& value, Arguments& arguments) {
 
 Value truncate(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const Parameters parameters("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const Value text = soft_text(evaluator, value);
   const int64_t limit = parameters.integer(0, 255);
   const std::string_view end = parameters.text(2, "...");
   const int64_t leeway = parameters.is_set(3) ? parameters.integer(3) : 5;
   const int64_t kept = limit - count_characters(end);
   if (kept < 0 || leeway < 0)
     throw TemplateError("truncate: the length must be at least that of the end, leeway at least 0");
-  if (count_characters(text.as_string()) <= limit + leeway) return text;
-  std::string_view head = text.as_string().substr(0, offset_of(text.as_string(), kept));
+  if (length(value) <= limit + leeway) return value;
+  if (!value.is_string()) throw TemplateError(std::string("cannot truncate a ") + type_name(value));
+  std::string_view head = value.as_string().substr(0, offset_of(value.as_string(), kept));
   if (!parameters.flag(1)) {
     if (const size_t space = head.rfind(' '); space != std::string_view::npos) head = head.substr(0, space);
   }

@@ -114,8 +114,13 @@ class Value {
 struct List {
   ListKind kind = ListKind::kList;
   std::vector<Value> items;
-  size_t next = 0;        // iterators: what comes next
   bool is_group = false;  // a tuple that |groupby made: its parts have names
+  // Iterators: what comes next, and the failure that comes after the items, if any. Python's generators fail when they
+  // get there, not before.
+  size_t next = 0;
+  std::string failure;
+  // Ranges, as range() was called.
+  int64_t start = 0, stop = 0, step = 1;
 };
 
 // Insertion-ordered, as Python's.
