@@ -292,7 +292,13 @@ void DownloadEngine::on_mismatch(FileDownload& file, const std::string& problem)
                                  state_.path_of(state_name(file.remote.path))));
   }
   observer_.on_trouble(file.remote, problem + "; fetching it again from the start", 0);
-  if (file.sources.size() > 1) std::rotate(file.sources.begin(), file.sources.begin() + 1, file.sources.end());
+  // Which source lied cannot be told from mixed bytes. From now on one source at a time, the origin first.
+  if (!file.one_source) {
+    file.one_source = file.sources.size() > 1;
+    std::stable_partition(file.sources.begin(), file.sources.end(), [](const Source& s) { return s.is_origin; });
+  } else {
+    std::rotate(file.sources.begin(), file.sources.begin() + 1, file.sources.end());
+  }
   restart_part(file);
 }
 

@@ -49,6 +49,11 @@ std::vector<Extent> FileDownload::in_flight() const {
 }
 
 std::optional<size_t> FileDownload::pick_source(Clock::time_point now) const {
+  if (one_source) {
+    const auto live = std::find_if(sources.begin(), sources.end(), [](const Source& s) { return !s.dead; });
+    if (live == sources.end() || live->ready_at > now || live->resolving) return std::nullopt;
+    return static_cast<size_t>(live - sources.begin());
+  }
   for (const bool ranged : {true, false}) {
     for (size_t i = 0; i < sources.size(); ++i) {
       const Source& source = sources[i];
@@ -69,8 +74,13 @@ bool FileDownload::all_sources_dead() const {
 std::optional<Clock::time_point> FileDownload::next_ready(Clock::time_point now) const {
   std::optional<Clock::time_point> first;
   for (const Source& source : sources) {
-    if (source.dead || source.ready_at <= now) continue;
+    if (source.dead) continue;
+    if (source.ready_at <= now) {
+      if (one_source) break;
+      continue;
+    }
     if (!first || source.ready_at < *first) first = source.ready_at;
+    if (one_source) break;
   }
   return first;
 }

@@ -60,6 +60,7 @@ struct FileDownload {
   std::optional<uint64_t> total;
   std::shared_ptr<PartFile> part;  // shared with the thread that flushes it
   std::vector<RangeTransfer*> transfers;  // owned by the engine
+  bool one_source = false;  // bytes of several sources together were wrong: only the first live one is asked
   bool one_stream = false;  // no ranges: a single body from byte 0
 
   std::shared_ptr<PrefixHasher::Task> hash;

@@ -6,7 +6,7 @@
 
 #include <boost/asio/write.hpp>
 
-#include "runtime/server/http_exchange.h"
+#include "runtime/server/exchange.h"
 #include "runtime/server/sse.h"
 
 namespace tierpack::server {

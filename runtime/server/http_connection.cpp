@@ -6,7 +6,7 @@
 #include <boost/asio/write.hpp>
 
 #include "base/bytes.h"
-#include "runtime/server/http_exchange.h"
+#include "runtime/server/exchange.h"
 
 namespace tierpack::server {
 

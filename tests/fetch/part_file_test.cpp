@@ -182,13 +182,18 @@ TEST(PartFile, PlantedLinksAndStrangersAreNotWrittenThrough) {
     const Directory state = Directory::open(dir.path(), false);
     write_text(dir.path() / "victim", "precious");
     leave_part(state, identity);
-    fs::remove(dir.path() / name);
+    if (trick == 3) {
+      // Another file under the name; made while the part exists, so that it cannot get the part's inode number.
+      write_text(dir.path() / "stranger", "XXXXXX");
+      fs::rename(dir.path() / "stranger", dir.path() / name);
+    } else {
+      fs::remove(dir.path() / name);
+    }
     if (trick == 0) fs::create_symlink(dir.path() / "victim", dir.path() / name);
     if (trick == 1) fs::create_hard_link(dir.path() / "victim", dir.path() / name);
     if (trick == 2) {
       ASSERT_EQ(::mkfifo((dir.path() / name).c_str(), 0600), 0);
     }
-    if (trick == 3) write_text(dir.path() / name, "XXXXXX");  // another inode under the name
     PartFile part(state, "model.gguf", identity);
     EXPECT_EQ(part.resumed_bytes(), 0u) << trick;
     part.write(0, as_bytes("abcdef"));

@@ -101,7 +101,7 @@ TEST_F(Eval, SaysWhatItNeeds) {
   write_file(directory_ / "short.f32", "1234");
   EXPECT_EQ(problem({pack_, "--tokens", tokens_file({1, 2}), "--kl-against", directory_ / "short.f32"}).kind, ErrorKind::kUsage);
   EXPECT_EQ(problem({pack_, "--tokens", directory_ / "absent.ids"}).kind, ErrorKind::kIo);
-  EXPECT_EQ(problem({directory_ / "absent.tierpack", "--tokens", tokens_file({1})}).kind, ErrorKind::kIo);
+  EXPECT_EQ(problem({directory_ / "absent.tierpack", "--tokens", tokens_file({1})}).kind, ErrorKind::kUsage);
 }
 
 }  // namespace
