@@ -10,10 +10,10 @@ function(tierpack_library name)
   target_link_libraries(tierpack_${name} PUBLIC ${ARG_DEPENDS} ${ARG_PUBLIC} PRIVATE tierpack_options ${ARG_PRIVATE})
 endfunction()
 
-# tierpack_test(NAME SOURCES ... DEPENDS folders ...)
-# A GoogleTest program NAME; each TEST becomes a CTest case.
+# tierpack_test(NAME SOURCES ... DEPENDS folders ... [FILTER filter])
+# A GoogleTest program NAME; each TEST becomes a CTest case, or those that FILTER (GoogleTest's syntax) lets through.
 function(tierpack_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "FILTER" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
   if(NOT TIERPACK_TESTS)
     return()
   endif()
@@ -21,7 +21,7 @@ function(tierpack_test name)
   list(TRANSFORM ARG_DEPENDS PREPEND tierpack_)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} ${ARG_PRIVATE} tierpack_options GTest::gtest_main GTest::gmock)
   target_compile_definitions(${name} PRIVATE TIERPACK_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TIERPACK_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "${ARG_FILTER}" PROPERTIES TIMEOUT 600)
 endfunction()
 
 # tierpack_fuzzer(NAME SOURCES ... DEPENDS folders ...)
