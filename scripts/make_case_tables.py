@@ -2,9 +2,11 @@
 """Prints runtime/text/case_tables.cpp: upper, lower and title case of every character that has one.
 
 Usage: make_case_tables.py > runtime/text/case_tables.cpp, or make_case_tables.py --check FILE.
-The mappings are Unicode's (UnicodeData and SpecialCasing), as this Python's str methods give them.
+The mappings are Unicode 14's (UnicodeData and SpecialCasing), as the str methods of Python 3.11 give them. --check by a
+Python with other tables exits 77: it cannot tell.
 """
 import sys
+import unicodedata
 
 
 def ranges(mapping):
@@ -58,5 +60,8 @@ def source():
 
 if __name__ == "__main__":
     if len(sys.argv) > 2 and sys.argv[1] == "--check":
+        if unicodedata.unidata_version != "14.0.0":
+            print("this Python has Unicode", unicodedata.unidata_version)
+            sys.exit(77)
         sys.exit(0 if open(sys.argv[2]).read() == source() else f"{sys.argv[2]} is not what {sys.argv[0]} prints")
     sys.stdout.write(source())

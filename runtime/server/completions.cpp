@@ -17,6 +17,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// While a request is being prepared nothing but its own text can be too much.
+ApiError preparing_error(const Error& e) {
+  return e.kind() == ErrorKind::kCapacity ? ApiError(400, e.what(), "text_too_large") : ApiError(e);
+}
+
 // Runs `body`; whatever it throws becomes an answer to the client.
 template <typename Body, typename Fail>
 void at_request_boundary(Body body, Fail fail) {
@@ -213,7 +218,14 @@ void Completions::handle(Endpoint endpoint, HttpRequest request, std::shared_ptr
   }
   boost::asio::post(impl_->preparing, [this, endpoint, request = std::move(request), exchange = std::move(exchange),
                                        place = std::move(*place)]() mutable {
-    at_request_boundary([&] { impl_->prepare(endpoint, request, exchange, std::move(place)); },
+    const auto prepare = [&] {
+      try {
+        impl_->prepare(endpoint, request, exchange, std::move(place));
+      } catch (const Error& e) {
+        throw preparing_error(e);
+      }
+    };
+    at_request_boundary(prepare,
                         [&](const ApiError& e) { exchange->respond(e.response()); });
   });
 }

@@ -141,6 +141,7 @@ void HttpConnection::answered() {
   if (!answering_) return;
   answering_ = false;
   streaming_ = false;
+  stream_ended_ = false;
   watch_.cancel();
   if (exchange_) exchange_->complete();
   exchange_.reset();

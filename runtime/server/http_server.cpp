@@ -2,6 +2,7 @@
 
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <unordered_map>
 
@@ -126,7 +127,9 @@ uint16_t HttpServer::listen(const std::string& host, uint16_t port) {
   error_code ec;
   const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, ec);
   if (ec) fail(ErrorKind::kUsage, "listening on host '{}': it cannot be resolved: {}", host, ec.message());
-  const tcp::endpoint endpoint = found.begin()->endpoint();
+  // A name may mean both families; clients that try the other one first fall back to this.
+  const auto v4 = std::find_if(found.begin(), found.end(), [](const auto& one) { return one.endpoint().address().is_v4(); });
+  const tcp::endpoint endpoint = (v4 == found.end() ? found.begin() : v4)->endpoint();
   const auto check = [&](const char* what) {
     if (ec) fail(ErrorKind::kIo, "listening on {} port {}: {}: {}", host, port, what, ec.message());
   };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 
 #include "base/error.h"
 #include "runtime/text/unicode.h"
@@ -127,7 +126,7 @@ class Lexer {
         advance_to(source_.size());
         return;
       }
-      if (std::strchr("%{#", source_[open + 1]) != nullptr) break;
+      if (std::string_view("%{#").find(source_[open + 1]) != std::string_view::npos) break;
       ++open;
     }
     const char type = source_[open + 1];

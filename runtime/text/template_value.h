@@ -48,7 +48,7 @@ enum class UndefinedKind : uint8_t {
 };
 
 struct List;
-struct Dict;
+class Dict;
 struct Loop;
 struct Callable;
 

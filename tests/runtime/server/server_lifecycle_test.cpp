@@ -144,6 +144,19 @@ TEST(ServerLifecycle, AClientThatLeavesFreesTheModel) {
   }
 }
 
+TEST(ServerLifecycle, LeavingIsNoticedOnAConnectionThatServedBefore) {
+  TestServer server(slow_options());
+  HttpClient client(server.port());
+  client.send(http_post("/v1/chat/completions", chat_body("say:a", R"(,"stream":true)")));
+  EXPECT_TRUE(client.read().complete);
+  client.send(http_post("/v1/chat/completions", chat_body("say:b")));
+  EXPECT_TRUE(client.read().complete);
+  client.send(http_post("/v1/chat/completions", chat_body("for ever")));
+  ASSERT_TRUE(server.metric_becomes("tierpack_requests_running", "1"));
+  client.close();
+  EXPECT_TRUE(server.metric_becomes("tierpack_generations_total{finish_reason=\"cancelled\"}", "1"));
+}
+
 TEST(ServerLifecycle, LeavingDuringTheLongPromptStopsIt) {
   TestServer::Options options;
   options.fake.chunk = 8;

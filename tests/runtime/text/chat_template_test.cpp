@@ -87,6 +87,10 @@ TEST(ChatTemplate, NumbersKeepTheirSpelling) {
             "1 1.0 18446744073709551616 [9223372036854775808, 100.0] -5");
 }
 
+TEST(ChatTemplate, ABraceBeforeANulByteIsText) {
+  EXPECT_EQ(render(std::string("a{\0{{ 1 }}{\0", 13)), std::string("a{\0" "1{\0", 6));
+}
+
 TEST(ChatTemplate, DateComesFromTheGivenTime) {
   EXPECT_EQ(ChatTemplate("{{ strftime_now('%Y') }}").render("{}", 86400 * 400), "1971");
 }

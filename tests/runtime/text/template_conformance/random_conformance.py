@@ -17,12 +17,12 @@ NAMES = ["name", "empty", "number", "negative", "real", "yes", "no", "nothing", 
 FILTERS = ["trim", "upper", "lower", "length", "list", "string", "int", "float", "first", "last", "sort", "reverse", "join", "join(', ')", "default('q')",
            "default('q', true)", "tojson", "tojson(indent=1)", "items", "unique", "abs", "round", "capitalize", "title", "replace('a', 'b')", "map('upper')",
            "map(attribute='name')", "select", "reject('string')", "selectattr('on')", "dictsort", "indent", "sum", "min", "max", "safe", "e", "batch(2)", "count",
-           "select('defined')", "map('string')", "list|length", "trim('a')", "truncate(5)", "wordcount", "center(9)", "rejectattr('age', 'gt', 26)"]
+           "select('defined')", "map('string')", "list|length", "trim('a')", "truncate(5)", "center(9)", "rejectattr('age', 'gt', 26)"]
 TESTS = ["defined", "undefined", "none", "string", "number", "mapping", "sequence", "iterable", "boolean", "true", "false", "integer", "float", "odd", "even",
          "divisibleby 3", "eq 1", "in [1, 'a']", "lower", "upper", "sameas none", "callable", "not defined", "not string", "not none"]
 METHODS = ["upper()", "lower()", "strip()", "split()", "split('a')", "startswith('W')", "endswith('d')", "replace('o', '0')", "items()", "keys()", "get('a')",
            "get('zz', 1)", "title()", "find('o')", "count('a')", "lstrip()", "rstrip('d')", "values()", "join(words)", "split(',', 1)", "splitlines()", "index('a')"]
-BINARY = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "and", "or", "in", "not in"]
+BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", "and", "or", "in", "not in"]
 
 
 class Maker:
