@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -145,8 +147,12 @@ class PackWriter {
         break;
       }
     }
-    files_[static_cast<int>(extent.target)]->write_at(extent.target_offset, part);
-    return xxh3_128(part);
+    const Xxh128 checksum = xxh3_128(part);
+    // One write at a time to a file: threads that wait for the kernel's lock on it burn their processors.
+    const auto target = static_cast<size_t>(extent.target);
+    const std::lock_guard lock(writing_[target]);
+    files_[target]->write_at(extent.target_offset, part);
+    return checksum;
   }
 
   // Reads a file back from beginning to end: extents must be what was copied, everything between them zeros. Record
@@ -236,6 +242,7 @@ class PackWriter {
   Progress& progress_;
   PackManifest manifest_;
   std::array<std::optional<File>, kTargets> files_;
+  std::array<std::mutex, kTargets> writing_;
   std::vector<std::vector<Xxh128>> checksums_;  // like plan.extents
 };
 

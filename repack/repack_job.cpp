@@ -23,6 +23,9 @@ struct CopyBudget {
   uint64_t extent_bytes = 0;
 };
 
+// A buffer of this size stays in a core's cache between reading, checksums, writing and hashing.
+constexpr uint64_t kExtentBytesMax = uint64_t{1} << 20;
+
 // Half of the memory is for buffers, the rest for headers, the plan and the process itself.
 CopyBudget divide_memory(uint64_t memory, int jobs) {
   if (memory < kMemoryMin) {
@@ -32,7 +35,7 @@ CopyBudget divide_memory(uint64_t memory, int jobs) {
   const uint64_t buffers = memory / 2;
   out.threads = static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(std::max(jobs, 1)), buffers / (2 * kExtentBytesMin)));
   const uint64_t each = buffers / (2 * static_cast<uint64_t>(out.threads)) / kPageBytes * kPageBytes;
-  out.extent_bytes = std::clamp<uint64_t>(each, kExtentBytesMin, uint64_t{4} << 20);
+  out.extent_bytes = std::clamp(each, kExtentBytesMin, kExtentBytesMax);
   return out;
 }
 

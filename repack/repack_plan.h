@@ -69,7 +69,7 @@ struct PlanInputs {
   std::string profile_name;  // for messages
   std::string source_name;   // for messages
   std::string tool_version;
-  uint64_t extent_bytes_max = uint64_t{4} << 20;
+  uint64_t extent_bytes_max = uint64_t{1} << 20;
 };
 
 // The smallest extent_bytes_max a plan accepts: one unit of pages of the longest row.

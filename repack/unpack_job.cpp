@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kChunkBytes = uint64_t{4} << 20;
+constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 
 // NAME.part, locked against another process; removed unless it was published.
 class PartFile {
@@ -31,14 +32,17 @@ class PartFile {
     file_->reserve(bytes);
     file_->truncate(bytes);
   }
-  PartFile(PartFile&&) = default;
   ~PartFile() {
     if (!file_) return;
     std::error_code ignored;
     fs::remove(part_, ignored);
   }
 
-  void write_at(uint64_t offset, Bytes data) { file_->write_at(offset, data); }
+  // One write at a time: threads that wait for the kernel's lock on a file burn their processors.
+  void write_at(uint64_t offset, Bytes data) {
+    const std::lock_guard lock(writing_);
+    file_->write_at(offset, data);
+  }
   void publish() {
     file_->sync();
     file_->close();
@@ -51,6 +55,7 @@ class PartFile {
   fs::path part_;
   std::optional<FileLock> lock_;
   std::optional<File> file_;
+  std::mutex writing_;
 };
 
 // Hashes files that are there already; a different one is the user's.

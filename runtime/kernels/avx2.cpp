@@ -49,9 +49,8 @@ void quantize(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum)
 
 float dot(const float* a, const float* b, uint32_t n) {
   Sums32 sums = Sums32::zero();
-  for_each_8(n, [&](uint32_t i, uint32_t lanes) {
-    __m256& part = sums.part[i % 32 / 8];
-    part = fma_lanes(load_lanes(a + i, lanes).value, load_lanes(b + i, lanes).value, part, lanes);
+  for_each_part(n, [&](uint32_t i, int part, uint32_t lanes) __attribute__((always_inline)) {
+    sums.part[part] = fma_lanes(load_lanes(a + i, lanes).value, load_lanes(b + i, lanes).value, sums.part[part], lanes);
   });
   return sums.total();
 }
@@ -140,11 +139,10 @@ void softmax(const float* x, uint32_t n, float* out) {
   four = _mm_max_ps(four, _mm_movehl_ps(four, four));
   const F32x8 shift = F32x8::of(_mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four))));
   Sums32 sums = Sums32::zero();
-  for_each_8(n, [&](uint32_t i, uint32_t lanes) {
+  for_each_part(n, [&](uint32_t i, int part, uint32_t lanes) __attribute__((always_inline)) {
     const F32x8 e = exp(load_lanes(x + i, lanes) - shift);
     store_lanes(out + i, lanes, e);
-    __m256& part = sums.part[i % 32 / 8];
-    part = add_lanes(e.value, part, lanes);
+    sums.part[part] = add_lanes(e.value, sums.part[part], lanes);
   });
   const F32x8 total = F32x8::of(sums.total());
   map(out, n, out, [total](F32x8 v) { return v / total; });
@@ -200,19 +198,17 @@ void delta_rule(float* state, const float* q, const float* k, const float* v, fl
   for (uint32_t j = 0; j < dv; ++j) {
     float* row = state + static_cast<size_t>(j) * dk;
     Sums32 predicted = Sums32::zero();
-    for_each_8(dk, [&](uint32_t i, uint32_t lanes) {
+    for_each_part(dk, [&](uint32_t i, int part, uint32_t lanes) __attribute__((always_inline)) {
       const F32x8 decayed = {_mm256_mul_ps(load_lanes(row + i, lanes).value, decays)};
       store_lanes(row + i, lanes, decayed);
-      __m256& part = predicted.part[i % 32 / 8];
-      part = fma_lanes(decayed.value, load_lanes(k + i, lanes).value, part, lanes);
+      predicted.part[part] = fma_lanes(decayed.value, load_lanes(k + i, lanes).value, predicted.part[part], lanes);
     });
     const __m256 d = _mm256_set1_ps(beta * (v[j] - predicted.total()));
     Sums32 read = Sums32::zero();
-    for_each_8(dk, [&](uint32_t i, uint32_t lanes) {
+    for_each_part(dk, [&](uint32_t i, int part, uint32_t lanes) __attribute__((always_inline)) {
       const F32x8 updated = {_mm256_fmadd_ps(d, load_lanes(k + i, lanes).value, load_lanes(row + i, lanes).value)};
       store_lanes(row + i, lanes, updated);
-      __m256& part = read.part[i % 32 / 8];
-      part = fma_lanes(updated.value, load_lanes(q + i, lanes).value, part, lanes);
+      read.part[part] = fma_lanes(updated.value, load_lanes(q + i, lanes).value, read.part[part], lanes);
     });
     out[j] = read.total();
   }

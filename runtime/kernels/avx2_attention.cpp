@@ -26,18 +26,10 @@ struct F16Cache {
 template <typename Cache>
 float key_dot(const float* q, Cache keys, size_t at, uint32_t head_dim) {
   Sums32 sums = Sums32::zero();
-  uint32_t d = 0;
-  for (; d + 32 <= head_dim; d += 32) {
-    for (int i = 0; i < 4; ++i) {
-      sums.part[i] = _mm256_fmadd_ps(_mm256_loadu_ps(q + d + 8 * i), keys.load8(at + d + 8 * i), sums.part[i]);
-    }
-  }
-  for (; d < head_dim; d += 8) {
-    const uint32_t lanes = head_dim - d < 8 ? head_dim - d : 8;
-    __m256& part = sums.part[d % 32 / 8];
+  for_each_part(head_dim, [&](uint32_t d, int part, uint32_t lanes) __attribute__((always_inline)) {
     const __m256 key = lanes == 8 ? keys.load8(at + d) : keys.load_lanes(at + d, lanes);
-    part = fma_lanes(load_lanes(q + d, lanes).value, key, part, lanes);
-  }
+    sums.part[part] = fma_lanes(load_lanes(q + d, lanes).value, key, sums.part[part], lanes);
+  });
   return sums.total();
 }
 
@@ -88,11 +80,10 @@ void attend(const float* q, Cache keys, Cache values, size_t stride, uint32_t he
     }
     Sums32 sums = Sums32::zero();
     const F32x8 shift = F32x8::of(chunk_largest);
-    for_each_8(tokens, [&](uint32_t j, uint32_t lanes) {
+    for_each_part(tokens, [&](uint32_t j, int part, uint32_t lanes) __attribute__((always_inline)) {
       const F32x8 e = exp(load_lanes(p + j, lanes) - shift);
       store_lanes(p + j, lanes, e);
-      __m256& part = sums.part[j % 32 / 8];
-      part = add_lanes(e.value, part, lanes);
+      sums.part[part] = add_lanes(e.value, sums.part[part], lanes);
     });
     const float chunk_total = sums.total();
 

@@ -29,9 +29,10 @@ struct Group {
   __m256i code[8];            // 32 bytes a block
   __m256i sub_scale;          // sixteen i16: number 2 * b + h belongs to half h of block b
   __m256i sub_offset;
-  alignas(32) float scale[8];
-  alignas(32) float scale_high[8];
-  alignas(32) float offset[8];
+  // Zero where no block was decoded.
+  alignas(32) float scale[8] = {};
+  alignas(32) float scale_high[8] = {};
+  alignas(32) float offset[8] = {};
 };
 
 template <typename Packed>

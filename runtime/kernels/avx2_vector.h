@@ -73,6 +73,23 @@ inline void for_each_8(uint32_t n, Step&& step) {
   if (i < n) step(i, n - i);
 }
 
+// As for_each_8 over the interleaved partial sums: step(index, part, lanes) with part = index % 32 / 8, a constant at each
+// call, so that the sums live in registers.
+template <typename Step>
+[[gnu::always_inline]] inline void for_each_part(uint32_t n, Step&& step) {
+  uint32_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    step(i, 0, 8u);
+    step(i + 8, 1, 8u);
+    step(i + 16, 2, 8u);
+    step(i + 24, 3, 8u);
+  }
+#pragma GCC unroll 4
+  for (int part = 0; part < 4; ++part, i += 8) {
+    if (i < n) step(i, part, n - i < 8 ? n - i : 8u);
+  }
+}
+
 inline F32x8 load_lanes(const float* x, uint32_t lanes) { return lanes == 8 ? load(x) : load_part(x, lanes); }
 inline void store_lanes(float* x, uint32_t lanes, F32x8 v) {
   if (lanes == 8) store(x, v);

@@ -4,16 +4,20 @@
 #include "base/error.h"
 #include "runtime/kernels/kernels.h"
 #ifdef TIERPACK_AVX2
+#include <cpuid.h>
+
 #include "runtime/kernels/avx2.h"
 #endif
 
 namespace tierpack::kernels {
 
 #ifdef TIERPACK_AVX2
-// Here, because the files of that table may not run before this was asked. The builtin also checks that the operating
-// system saves the registers.
+// Here, because the files of the tables may not run before this was asked. The builtins also check that the operating
+// system saves the registers; clang's do not know f16c.
 bool cpu_has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
 bool cpu_has_avx512() {

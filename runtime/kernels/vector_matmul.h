@@ -133,7 +133,7 @@ void one_row(const std::byte* row, const ActivationView& x, uint32_t first, floa
   const uint32_t blocks = x.n / 32;
   __m256 partial[Tokens];
   for (__m256& p : partial) p = _mm256_setzero_ps();
-  Group g{};
+  Group g;
   const size_t start = size_t{first} * blocks;
   uint32_t b = 0;
   for (; b + kLanes <= blocks; b += kLanes) {
@@ -295,7 +295,7 @@ void eight_rows(const std::byte* const (&row)[8], const ActivationView& x, uint3
   for (uint32_t t = 0; t < tokens; ++t) {
     for (__m256& p : partial[t]) p = _mm256_setzero_ps();
   }
-  Group g[8] = {};
+  Group g[8];
   RowTile tile;
   const uint32_t blocks = x.n / 32;
   for (uint32_t start = 0; start < blocks; start += kLanes) {

@@ -112,7 +112,7 @@ std::vector<float> inputs(Random& random, uint32_t n) {
 }
 
 TEST(Elementwise, EveryTableEqualsTheReference) {
-  Random random(31);
+  Random random = seeded(31);
   const std::pair<const char*, Unary KernelTable::*> unary[] = {{"silu", &KernelTable::silu}, {"sigmoid", &KernelTable::sigmoid},
       {"softplus", &KernelTable::softplus}, {"exp", &KernelTable::exp}, {"softmax", &KernelTable::softmax}};
   using Binary = void (*)(const float*, const float*, uint32_t, float*);
@@ -162,7 +162,7 @@ TEST(Elementwise, EveryTableEqualsTheReference) {
 }
 
 TEST(Norms, AreCloseToDoublePrecision) {
-  Random random(32);
+  Random random = seeded(32);
   for (const uint32_t n : kLengths) {
     const std::vector<float> x = uniform_vector(random, n, -3.0f, 3.0f);
     const std::vector<float> weight = uniform_vector(random, n, 0.5f, 2.0f);
@@ -179,7 +179,7 @@ TEST(Norms, AreCloseToDoublePrecision) {
 }
 
 TEST(Softmax, IsADistribution) {
-  Random random(33);
+  Random random = seeded(33);
   for (const uint32_t n : kLengths) {
     const std::vector<float> x = uniform_vector(random, n, -20.0f, 20.0f);
     std::vector<float> p(n);
@@ -216,7 +216,7 @@ TEST(TopK, OrdersByValueThenIndex) {
 }
 
 TEST(TopK, EqualsASortOnManyTies) {
-  Random random(34);
+  Random random = seeded(34);
   for (int round = 0; round < 200; ++round) {
     const uint32_t n = 1 + random() % 600;
     const uint32_t k = random() % (n + 1);

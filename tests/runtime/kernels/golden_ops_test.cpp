@@ -1,8 +1,12 @@
 // ggml's operator results (tests/data/golden_ops): the same mathematics in another order of sums, so within tolerance.
+#include <bit>
 #include <cmath>
+#include <fstream>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
+#include "formats/dequant.h"
 #include "tests/runtime/kernels/kernel_inputs.h"
 
 namespace tierpack::kernels {
@@ -99,6 +103,67 @@ TEST(GoldenOps, GatedDeltaRule) {
     }
     for (size_t i = 0; i < state.size(); ++i) EXPECT_NEAR(state[i], golden.list("out")[kTokens * kHeads * kDim + i], 1e-6);
   }
+}
+
+// The packed row of 512 elements of tests/data/golden/<type>.txt.
+std::vector<std::byte> golden_row(const std::string& type) {
+  std::ifstream file(TIERPACK_SOURCE_DIR "/tests/data/golden/" + type + ".txt");
+  std::vector<std::byte> row;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("B ", 0) != 0) continue;
+    for (size_t i = 2; i + 1 < line.size(); i += 2) row.push_back(static_cast<std::byte>(std::stoi(line.substr(i, 2), nullptr, 16)));
+  }
+  return row;
+}
+
+// The activations that ggml's dots were computed with.
+std::vector<float> golden_activations() {
+  std::vector<float> x;
+  uint32_t state = 12345;
+  for (int i = 0; i < 512; ++i) {
+    state = state * 1664525u + 1013904223u;
+    x.push_back((static_cast<float>(state >> 8) / 16777216.0f - 0.5f) * 4.0f);
+  }
+  return x;
+}
+
+// Distance from the exact product of dequantised weights and unrounded activations, as a part of the vectors' lengths:
+// small for every type, and over all types below that of ggml's own products of the same rows.
+TEST(GoldenOps, ProductsAreCloserToExactThanGgmls) {
+  const Activations x = quantized(golden_activations(), 512);
+  std::ifstream file(TIERPACK_SOURCE_DIR "/tests/data/golden_ops/ggml_dots.txt");
+  double ours = 0;
+  double ggmls = 0;
+  int types = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name, partner, elements, bits;
+    words >> name >> partner >> elements >> bits;
+    const std::optional<DType> type = name == "#" ? std::nullopt : dtype_from_name(name);
+    if (!type || !traits(*type).quantised) continue;
+    ++types;
+    const std::vector<std::byte> row = golden_row(name);
+    ASSERT_EQ(row.size(), row_bytes(*type, 512)) << name;
+    std::vector<float> w(512);
+    dequantize_row(*type, row.data(), w.data(), 512);
+    double exact = 0, weights = 0, activations = 0;
+    for (int e = 0; e < 512; ++e) {
+      exact += double{w[e]} * x.x[e];
+      weights += double{w[e]} * w[e];
+      activations += double{x.x[e]} * x.x[e];
+    }
+    const double length = std::sqrt(weights * activations);
+    const float ggml = std::bit_cast<float>(static_cast<uint32_t>(std::stoul(bits, nullptr, 16)));
+    for (const KernelTable* table : available()) {
+      float y = 0;
+      table->matmul({*type, row.data(), 1, 512}, 0, 1, x.view(), &y, 1);
+      EXPECT_LT(std::abs(y - exact) / length, 4e-4) << table->name << " " << name;
+      if (table == &reference()) ours += std::abs(y - exact) / length;
+    }
+    ggmls += std::abs(ggml - exact) / length;
+  }
+  EXPECT_EQ(types, 25);
+  EXPECT_LT(ours, ggmls);
 }
 
 }  // namespace

@@ -74,6 +74,10 @@ void set_scales(Random& random, DType type, std::byte* block, Weights kind) {
 
 }  // namespace
 
+Random seeded(uint64_t test) {
+  return Random(test + 1000003u * static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()));
+}
+
 float uniform(Random& random, float low, float high) {
   const float unit = static_cast<float>(random() >> 40) * 0x1p-24f;
   return low + (high - low) * unit;

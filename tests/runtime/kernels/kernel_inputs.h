@@ -15,6 +15,10 @@ namespace tierpack::kernels {
 
 using Random = std::mt19937_64;
 
+// The generator of one test. Runs are the same each time, but with --gtest_shuffle, where --gtest_random_seed and
+// --gtest_repeat explore other inputs.
+Random seeded(uint64_t test);
+
 float uniform(Random& random, float low, float high);
 std::vector<float> uniform_vector(Random& random, size_t n, float low = -1.0f, float high = 1.0f);
 

@@ -40,7 +40,7 @@ class EveryType : public testing::TestWithParam<DType> {};
 
 TEST_P(EveryType, EqualsTheReference) {
   const DType type = GetParam();
-  Random random(static_cast<uint64_t>(type) + 1);
+  Random random = seeded(static_cast<uint64_t>(type) + 1);
   for (const uint32_t cols : column_counts(type)) {
     for (const uint32_t tokens : {1u, 2u, 3u, 7u, 64u}) {
       const uint32_t rows = tokens == 64 ? 9 : 1 + random() % 19;
@@ -60,7 +60,7 @@ TEST_P(EveryType, EqualsTheReference) {
 
 TEST_P(EveryType, ExtremesEqualTheReference) {
   const DType type = GetParam();
-  Random random(static_cast<uint64_t>(type) + 1000);
+  Random random = seeded(static_cast<uint64_t>(type) + 1000);
   const uint32_t cols = traits(type).quantised ? 768 : 200;
   const uint32_t rows = 24;
   for (const Weights kind : {Weights::kSane, Weights::kExtreme, Weights::kRawBytes}) {
@@ -83,7 +83,7 @@ TEST_P(EveryType, ExtremesEqualTheReference) {
 
 TEST_P(EveryType, ATokenAloneEqualsTheTokenInABatch) {
   const DType type = GetParam();
-  Random random(static_cast<uint64_t>(type) + 77);
+  Random random = seeded(static_cast<uint64_t>(type) + 77);
   const uint32_t cols = traits(type).quantised ? 768 : 100;
   const uint32_t rows = 21;
   const uint32_t tokens = 37;
@@ -101,7 +101,7 @@ TEST_P(EveryType, ATokenAloneEqualsTheTokenInABatch) {
 
 TEST_P(EveryType, RowRangesWriteTheirRowsOnly) {
   const DType type = GetParam();
-  Random random(static_cast<uint64_t>(type) + 99);
+  Random random = seeded(static_cast<uint64_t>(type) + 99);
   const uint32_t cols = traits(type).quantised ? 512 : 64;
   const uint32_t rows = 23;
   const std::vector<std::byte> weights = random_weights(random, type, rows, cols, Weights::kSane);
@@ -126,7 +126,7 @@ TEST_P(EveryType, RowRangesWriteTheirRowsOnly) {
 // The product with the quantised activations, computed in double from formats/dequant alone.
 TEST_P(EveryType, ReferenceIsCloseToDoublePrecision) {
   const DType type = GetParam();
-  Random random(static_cast<uint64_t>(type) + 5);
+  Random random = seeded(static_cast<uint64_t>(type) + 5);
   const bool quantised = traits(type).quantised;
   for (const uint32_t cols : column_counts(type)) {
     const uint32_t rows = 5;
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Plain, EveryType, testing::ValuesIn(plain_types()), typ
 
 // The decoder of the kernels against the decoder of formats: the same values up to the rounding of the scale product.
 TEST(BlockDecoder, ValuesEqualDequantisedRows) {
-  Random random(3);
+  Random random = seeded(3);
   for (const DType type : quantised_types()) {
     const BlockFormat* format = block_format(type);
     ASSERT_NE(format, nullptr) << dtype_name(type);
@@ -203,7 +203,7 @@ TEST(BlockDecoder, ValuesEqualDequantisedRows) {
 }
 
 TEST(Quantize, EqualsTheReference) {
-  Random random(11);
+  Random random = seeded(11);
   for (const uint32_t n : {32u, 64u, 96u, 2560u}) {
     for (int round = 0; round < 200; ++round) {
       std::vector<float> x = round % 2 ? adversarial_vector(random, n) : uniform_vector(random, n, -5.0f, 5.0f);
@@ -223,7 +223,7 @@ TEST(Quantize, EqualsTheReference) {
 }
 
 TEST(Quantize, CodesAreTheNearestIntegers) {
-  Random random(12);
+  Random random = seeded(12);
   for (int round = 0; round < 500; ++round) {
     const std::vector<float> x = uniform_vector(random, 32, -3.0f, 3.0f);
     const Activations a = quantized(x, 32);
@@ -262,7 +262,7 @@ TEST(Quantize, TinyBlocksAreZeroAndBadOnesAreNaN) {
   EXPECT_EQ(a.q[32], 127);
   EXPECT_TRUE(std::isnan(a.scale[2]));
   EXPECT_EQ(a.sum[2], 0);
-  Random random(1);
+  Random random = seeded(1);
   for (const DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kIQ4_NL}) {
     const std::vector<std::byte> weights = random_weights(random, type, 3, 96, Weights::kSane);
     for (const float y : product(reference(), type, weights, 3, 96, a.view())) EXPECT_TRUE(std::isnan(y)) << dtype_name(type);
@@ -270,7 +270,7 @@ TEST(Quantize, TinyBlocksAreZeroAndBadOnesAreNaN) {
 }
 
 TEST(Matmul, ShapesThatDisagreeAreRefused) {
-  Random random(2);
+  Random random = seeded(2);
   const std::vector<std::byte> weights = random_weights(random, DType::kQ8_0, 4, 64, Weights::kSane);
   const Activations x = quantized(uniform_vector(random, 32), 32);
   float y[4];
@@ -281,7 +281,7 @@ TEST(Matmul, ShapesThatDisagreeAreRefused) {
 }
 
 TEST(Dot, EqualsAFloatingPointMatmulRow) {
-  Random random(8);
+  Random random = seeded(8);
   for (const uint32_t n : {1u, 5u, 31u, 32u, 33u, 64u, 128u, 200u, 2560u}) {
     const std::vector<float> a = adversarial_vector(random, n);
     const std::vector<float> b = uniform_vector(random, n);
@@ -300,7 +300,7 @@ TEST(Dot, EqualsAFloatingPointMatmulRow) {
 }
 
 TEST(DecodeRow, EqualsFormats) {
-  Random random(21);
+  Random random = seeded(21);
   for (const DTypeTraits& t : all_dtypes()) {
     const uint32_t n = t.quantised ? 512 : 67;
     const std::vector<std::byte> row = random_weights(random, t.type, 1, n, Weights::kRawBytes);

@@ -41,7 +41,7 @@ TEST(RopeTables, ImpossibleParametersAreRefused) {
 }
 
 TEST(Rope, EveryTableEqualsTheReference) {
-  Random random(41);
+  Random random = seeded(41);
   for (const uint32_t pairs : {1u, 3u, 8u, 13u, 32u, 64u, 128u}) {
     const std::vector<float> head = uniform_vector(random, 2 * pairs + 5);
     const std::vector<float> cos = uniform_vector(random, pairs);
@@ -58,7 +58,7 @@ TEST(Rope, EveryTableEqualsTheReference) {
 }
 
 TEST(Conv, EveryTableEqualsTheReference) {
-  Random random(42);
+  Random random = seeded(42);
   for (const uint32_t kernel : {1u, 2u, 3u, 4u, 5u, 7u}) {
     for (const uint32_t n : {1u, 7u, 8u, 32u, 45u, 640u}) {
       std::vector<std::vector<float>> inputs;
@@ -83,7 +83,7 @@ TEST(Conv, EveryTableEqualsTheReference) {
 }
 
 TEST(DeltaRule, EveryTableEqualsTheReferenceOverManyTokens) {
-  Random random(43);
+  Random random = seeded(43);
   for (const auto& [dk, dv] : {std::pair{16u, 16u}, {32u, 8u}, {64u, 64u}, {128u, 128u}, {100u, 5u}, {1u, 1u}}) {
     const std::vector<float> start = uniform_vector(random, size_t{dk} * dv);
     std::vector<double> exact(start.begin(), start.end());
@@ -133,7 +133,7 @@ Cache make_cache(Random& random, KvType type, size_t n, float range) {
 }
 
 TEST(Attention, EveryTableEqualsTheReference) {
-  Random random(44);
+  Random random = seeded(44);
   for (const KvType type : {KvType::kF32, KvType::kF16}) {
     for (const uint32_t head_dim : {1u, 16u, 40u, 64u, 128u, 256u}) {
       for (const uint32_t count : {0u, 1u, 2u, 31u, 63u, 64u, 65u, 128u, 300u}) {
@@ -177,7 +177,7 @@ TEST(Attention, EveryTableEqualsTheReference) {
 }
 
 TEST(Attention, AnAllVisibleListEqualsNoList) {
-  Random random(45);
+  Random random = seeded(45);
   const uint32_t count = 150;
   const uint32_t head_dim = 64;
   const Cache keys = make_cache(random, KvType::kF16, size_t{count} * head_dim, 3.0f);
@@ -212,7 +212,7 @@ TEST(Attention, ChunksOfVeryDifferentScoresMerge) {
 }
 
 TEST(StoreKv, RoundsToNearestEvenHalves) {
-  Random random(46);
+  Random random = seeded(46);
   for (const uint32_t n : {1u, 8u, 13u, 256u}) {
     std::vector<float> x = adversarial_vector(random, n);
     x[0] = 65520.0f;  // the first value that rounds to infinity
