@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "calibrate/calibrate.h"
 #include "fetch/fetch.h"
+#include "fetch/http_source.h"
 #include "repack/repack.h"
 #include "repack/unpack.h"
 #include "runtime/eval.h"
@@ -27,12 +28,18 @@ namespace {
 
 using tierpack::Command;
 
+// inspect reads URLs and hub files through fetch, which verify does not know.
+tierpack::CommandRun setup_inspect(CLI::App& app) {
+  return tierpack::verify::setup_inspect_with(
+      app, [](const std::string& reference) { return tierpack::fetch::open_remote_gguf(reference); });
+}
+
 // In the order a model travels.
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"fetch", "Get a model from a hub, every byte proved", tierpack::fetch::setup_fetch},
       {"verify", "Check a source or a pack against what it must be", tierpack::verify::setup_verify},
-      {"inspect", "Describe a model from its headers", tierpack::verify::setup_inspect},
+      {"inspect", "Describe a model from its headers", setup_inspect},
       {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},
       {"unpack", "Restore the checkpoint a pack was made from", tierpack::repack::setup_unpack},
       {"calibrate", "Count which experts a workload uses", tierpack::calibrate::setup_calibrate},

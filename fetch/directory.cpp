@@ -99,6 +99,12 @@ Directory::~Directory() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+bool Directory::is_open_to_strangers() const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) fail_errno(fmt::format("cannot stat {}", path_));
+  return (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
+}
+
 EntryKind Directory::kind(const std::string& name) const {
   struct stat info {};
   if (::fstatat(fd_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {

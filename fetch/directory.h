@@ -35,6 +35,9 @@ class Directory {
   int fd() const { return fd_; }
   std::string path_of(std::string_view name) const { return path_ + "/" + std::string(name); }
 
+  // Anybody may replace what is in it (writable by all, without the sticky bit).
+  bool is_open_to_strangers() const;
+
   // Names below are single components.
   EntryKind kind(const std::string& name) const;
   // An existing regular file; nullopt if absent; kIo if it is a link, a device or a directory.

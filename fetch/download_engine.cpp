@@ -14,6 +14,7 @@ constexpr double kWindowSeconds = 2;     // one measurement for the number of co
 constexpr double kReportSeconds = 0.1;
 constexpr uint64_t kMinRange = uint64_t{16} << 20;
 constexpr uint64_t kMaxRange = uint64_t{256} << 20;
+constexpr int kMaxResolves = 4;  // hubs count requests for file locations
 constexpr uint64_t kMinSplit = uint64_t{4} << 20;  // a connection is not worth starting for less
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -134,10 +135,17 @@ void DownloadEngine::start_transfers() {
   }
 }
 
+int DownloadEngine::resolves_under_way() const {
+  return static_cast<int>(std::count_if(transfers_.begin(), transfers_.end(), [](const auto& transfer) {
+    return transfer->is_resolver() && transfer->source().resolving;
+  }));
+}
+
 bool DownloadEngine::start_transfer(FileDownload& file) {
   const auto choice = file.pick_source(Clock::now());
   if (!choice) return false;
   Source& source = file.sources[*choice];
+  if (options_.has_hub_headers && !source.located && resolves_under_way() >= kMaxResolves) return false;
   if (!source.ranges) file.one_stream = true;
   if (file.one_stream || !file.total) {
     if (!file.transfers.empty()) return false;

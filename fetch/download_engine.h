@@ -34,6 +34,7 @@ class DownloadEngine {
   void activate_files();
   void start_transfers();
   bool start_transfer(FileDownload& file);
+  int resolves_under_way() const;
   bool split_transfer();
   void launch(FileDownload& file, size_t source, Extent range, bool open_ended, bool probe);
   void collect_finished();

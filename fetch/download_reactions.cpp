@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "fetch/download_engine.h"
+#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 
@@ -216,8 +217,8 @@ void DownloadEngine::on_denied(RangeTransfer& transfer) {
 std::string DownloadEngine::denial_text(const RangeTransfer& transfer) const {
   const ResponseHead& head = transfer.head();
   std::string text = fmt::format("{} answers {} for {}", name_of(transfer), head.status, transfer.file().remote.path);
-  if (const std::string* code = head.find("x-error-code")) text += fmt::format(" ({})", code->substr(0, 80));
-  if (const std::string* message = head.find("x-error-message")) text += ": " + message->substr(0, 300);
+  if (const std::string* code = head.find("x-error-code")) text += fmt::format(" ({})", printable(*code, 80));
+  if (const std::string* message = head.find("x-error-message")) text += ": " + printable(*message, 300);
   if (head.value("x-error-code") == "GatedRepo") {
     text += "; accept the terms on the repository's page and give a token of that account (HF_TOKEN or --token-file)";
   } else if (head.status == 401 || head.status == 403) {
@@ -225,7 +226,7 @@ std::string DownloadEngine::denial_text(const RangeTransfer& transfer) const {
                 ? "; the token given does not permit it"
                 : "; the repository may be private or gated: give a token (HF_TOKEN or --token-file)";
   }
-  if (const std::string* id = head.find("x-request-id")) text += fmt::format(" [request {}]", id->substr(0, 80));
+  if (const std::string* id = head.find("x-request-id")) text += fmt::format(" [request {}]", printable(*id, 80));
   return credentials_.redact(text);
 }
 

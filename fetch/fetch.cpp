@@ -59,6 +59,7 @@ CommandRun setup_fetch(CLI::App& app) {
   CLI::Option_group* const mode = app.add_option_group("Mode");
   mode->add_option("--hf-cache", o.hf_cache, "Use the hub's cache layout, so that other tools find the files; a directory, or "
                    "nothing for the default cache")->expected(0, 1)->default_str("");
+  mode->add_flag("--no-cache", o.no_cache, "Do not copy files that the hub's own cache has already (they are hashed like any other)");
   mode->add_flag("--offline", o.offline, "Ask no network: check what is there against its lock");
   mode->add_flag("--dry-run", o.dry_run, "Show what would be fetched and whether it fits (exit 4 if not), fetch nothing");
   mode->add_flag("--no-space-check", o.no_space_check, "Begin although the disk seems too small");

@@ -37,6 +37,7 @@ struct FetchOptions {
   bool allow_private = false;
   bool insecure = false;
   bool use_hf_cache = false;
+  bool no_cache = false;  // do not look for the files in the hub's cache
   std::string hf_cache;  // "" = the environment's
   bool offline = false;
   bool dry_run = false;
@@ -47,5 +48,9 @@ struct FetchOptions {
 
 // Returns the exit code; throws what ends the run.
 int run_fetch(const FetchOptions& options);
+
+// Downloads exactly these files of a lock again where their content in `directory` is not right, replacing it. Returns the
+// exit code. For `verify --repair`.
+int refetch_files(const std::string& lock, const std::string& directory, const std::vector<std::string>& paths);
 
 }  // namespace tierpack::fetch

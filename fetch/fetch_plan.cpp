@@ -145,17 +145,17 @@ void print_plan(const Listing& listing, const std::vector<DownloadTask>& tasks, 
   }
 }
 
-Lock make_lock(const Listing& listing, const std::vector<DownloadTask>& tasks, const std::vector<FileOutcome>& outcomes,
+Lock make_lock(const Listing& listing, const std::function<const FileOutcome&(const RemoteFile&)>& outcome_of,
                const std::optional<Lock>& earlier) {
   Lock lock{.source = listing.source, .endpoint = listing.endpoint, .revision = listing.revision, .files = {}};
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const RemoteFile& file = listing.files[i];
+  for (const RemoteFile& file : listing.files) {
+    const FileOutcome& outcome = outcome_of(file);
     // A signature is worthless tomorrow and nobody's business.
     const Url& url = file.urls.front();
     const bool is_signed = signed_until(url).has_value();
     lock.files.push_back({.path = file.path,
-                          .size = outcomes[i].size,
-                          .sha256 = outcomes[i].sha256,
+                          .size = outcome.size,
+                          .sha256 = outcome.sha256,
                           .hash_origin = file.sha256 ? file.hash_origin : "observed",
                           .git_sha1 = file.git_sha1,
                           .url = is_signed ? url.origin().text() + url.path() : url.text()});

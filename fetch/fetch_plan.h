@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,9 +40,8 @@ std::string space_text(const SpaceNeed& need, const std::filesystem::path& targe
 void print_plan(const Listing& listing, const std::vector<DownloadTask>& tasks, const std::filesystem::path& target,
                 const SpaceNeed& need, bool json);
 
-// All outcomes must be successes. Files of `earlier` that are not among the tasks stay if source and revision are the
-// same.
-Lock make_lock(const Listing& listing, const std::vector<DownloadTask>& tasks, const std::vector<FileOutcome>& outcomes,
+// All outcomes must be successes. Files of `earlier` that are not in the listing stay if source and revision are the same.
+Lock make_lock(const Listing& listing, const std::function<const FileOutcome&(const RemoteFile&)>& outcome_of,
                const std::optional<Lock>& earlier);
 
 }  // namespace tierpack::fetch

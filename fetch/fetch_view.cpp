@@ -70,6 +70,8 @@ void FetchView::note(const std::string& line) {
   }
 }
 
+void FetchView::clear() { show_status({}); }
+
 void FetchView::on_file_start(const RemoteFile& file, uint64_t resumed_bytes) {
   if (json_) {
     Json event = {{"event", "file_start"}, {"path", file.path}, {"resumed_bytes", resumed_bytes}};

@@ -18,6 +18,7 @@ class FetchView final : public DownloadObserver {
 
   void listing(const Listing& listing, uint64_t total_bytes);
   void note(const std::string& line);  // a remark before or after the download
+  void clear();                        // removes the bars
   void on_file_start(const RemoteFile& file, uint64_t resumed_bytes) override;
   void on_trouble(const RemoteFile& file, const std::string& message, double wait_s) override;
   void on_file_end(const RemoteFile& file, const FileOutcome& outcome) override;

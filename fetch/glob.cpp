@@ -91,6 +91,18 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
+std::string glob_escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '*' || c == '?' || c == '[') {
+      out += std::string("[") + c + "]";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 bool Selection::selects(std::string_view path) const {
   const auto matches = [&](const std::string& pattern) { return glob_match(normalised(pattern), path); };
   if (!include.empty() && std::none_of(include.begin(), include.end(), matches)) return false;

@@ -11,6 +11,9 @@ namespace tierpack::fetch {
 
 bool glob_match(std::string_view pattern, std::string_view text);
 
+// A pattern that matches exactly `text`.
+std::string glob_escape(std::string_view text);
+
 struct Selection {
   std::vector<std::string> include = {};  // none: everything
   std::vector<std::string> exclude = {};

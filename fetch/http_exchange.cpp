@@ -140,6 +140,8 @@ HttpExchange::HttpExchange(const HttpSettings& settings) : state_(std::make_uniq
 }
 
 HttpExchange::~HttpExchange() = default;
+HttpExchange::HttpExchange(HttpExchange&&) noexcept = default;
+HttpExchange& HttpExchange::operator=(HttpExchange&&) noexcept = default;
 
 void HttpExchange::prepare(const Hop& hop, const std::vector<std::string>& headers, ExchangeReceiver& receiver) {
   State& state = *state_;

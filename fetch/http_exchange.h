@@ -59,8 +59,8 @@ class HttpExchange {
  public:
   explicit HttpExchange(const HttpSettings& settings);
   ~HttpExchange();
-  HttpExchange(const HttpExchange&) = delete;
-  HttpExchange& operator=(const HttpExchange&) = delete;
+  HttpExchange(HttpExchange&&) noexcept;
+  HttpExchange& operator=(HttpExchange&&) noexcept;
 
   // Configures the handle for a GET of hop.url; `headers` are complete lines. The receiver must live until the exchange
   // has ended.

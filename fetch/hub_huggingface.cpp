@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "fetch/hubs.h"
+#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 
@@ -29,11 +30,11 @@ const char* type_folder(RepoType type) {
 }
 
 std::string error_of(const HttpAnswer& answer) {
-  if (const std::string* message = answer.head.find("x-error-message")) return message->substr(0, 300);
+  if (const std::string* message = answer.head.find("x-error-message")) return printable(*message, 300);
   try {
     const Json body = parse_json(answer.body, "answer", {.max_bytes = 1 << 16, .max_depth = 8});
     if (body.is_object() && body.contains("error") && body["error"].is_string()) {
-      return body["error"].get<std::string>().substr(0, 300);
+      return printable(body["error"].get<std::string>(), 300);
     }
   } catch (const Error&) {
   }
@@ -66,7 +67,7 @@ std::string error_of(const HttpAnswer& answer) {
   }
   std::string text = fmt::format("{} at {}: {}", reference.text, answer.url.origin().text(), meaning);
   if (!message.empty()) text += fmt::format(" (hub says: {})", message);
-  if (const std::string* id = answer.head.find("x-request-id")) text += fmt::format(" [request {}]", id->substr(0, 80));
+  if (const std::string* id = answer.head.find("x-request-id")) text += fmt::format(" [request {}]", printable(*id, 80));
   fail(ErrorKind::kRefused, "{}", text);
 }
 
@@ -86,12 +87,12 @@ std::optional<RemoteFile> parse_entry(const Json& entry, const std::string& wher
     const Json& lfs = entry["lfs"];
     if (!lfs.is_object()) fail(ErrorKind::kCorrupt, "{}: {}: lfs is not an object", where, file.path);
     const std::string oid = json_string(lfs, "oid", where);
-    if (!is_hex(oid, 64)) fail(ErrorKind::kCorrupt, "{}: {}: '{}' is not a SHA-256", where, file.path, oid.substr(0, 80));
+    if (!is_hex(oid, 64)) fail(ErrorKind::kCorrupt, "{}: {}: '{}' is not a SHA-256", where, printable(file.path), printable(oid, 80));
     file.sha256 = Sha256Digest::from_hex(oid);
     file.hash_origin = "hub";
     const uint64_t size = json_u64(lfs, "size", where);
     if (size != *file.size) {
-      fail(ErrorKind::kCorrupt, "{}: {}: two sizes, {} and {}", where, file.path, *file.size, size);
+      fail(ErrorKind::kCorrupt, "{}: {}: two sizes, {} and {}", where, printable(file.path), *file.size, size);
     }
   } else if (entry.contains("oid") && entry["oid"].is_string() && is_hex(entry["oid"].get<std::string>(), 40)) {
     file.git_sha1 = entry["oid"].get<std::string>();
@@ -120,7 +121,7 @@ Listing list_huggingface(HttpClient& client, const Reference& reference, const U
   listing.has_hub_headers = true;
   listing.revision = json_string(info, "sha", info_url.redacted());
   if (!is_hex(listing.revision, 40)) {
-    fail(ErrorKind::kCorrupt, "{}: '{}' is not a commit", info_url.redacted(), listing.revision.substr(0, 80));
+    fail(ErrorKind::kCorrupt, "{}: '{}' is not a commit", info_url.redacted(), printable(listing.revision, 80));
   }
   if (is_hex(wanted, 40) && wanted != listing.revision) {
     fail(ErrorKind::kCorrupt, "{}: asked for commit {}, the hub answers with {}", info_url.redacted(), wanted,

@@ -1,6 +1,7 @@
 // A lock as a source: everything is known, nothing is asked.
 #include "base/error.h"
 #include "fetch/hubs.h"
+#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 
@@ -25,7 +26,7 @@ Listing list_lock(const Lock& lock, const std::optional<Url>& endpoint) {
       file.urls.push_back(modelscope_file_url(*endpoint, lock.source, lock.revision, locked.path));
     } else {
       auto url = Url::parse(locked.url);
-      if (!url) fail(ErrorKind::kCorrupt, "{}: the lock's URL '{}' is not one", locked.path, locked.url.substr(0, 200));
+      if (!url) fail(ErrorKind::kCorrupt, "{}: the lock's URL '{}' is not one", locked.path, printable(locked.url));
       file.urls.push_back(*std::move(url));
     }
     listing.files.push_back(std::move(file));

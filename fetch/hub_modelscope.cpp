@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "fetch/hubs.h"
+#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 
@@ -32,10 +33,11 @@ Json open_envelope(const HttpAnswer& answer, const Reference& reference, bool ha
     if (answer.head.status == 200) throw;
   }
   const bool is_object = body.is_object();
-  const bool success = is_object && body.value("Success", true) && body.value("Code", 200) == 200;
+  const bool success = is_object && (!body.contains("Success") || body["Success"] == true) &&
+                       (!body.contains("Code") || body["Code"] == 200);
   if (answer.head.status == 200 && success && body.contains("Data")) return body["Data"];
   std::string message = is_object && body.contains("Message") && body["Message"].is_string()
-                            ? body["Message"].get<std::string>().substr(0, 300)
+                            ? printable(body["Message"].get<std::string>(), 300)
                             : std::string();
   fail(ErrorKind::kRefused, "{} at {}: {} (status {}{}{}){}", reference.text, answer.url.origin().text(),
        "the repository or revision does not exist, or it needs a token", answer.head.status,
@@ -53,7 +55,7 @@ std::optional<RemoteFile> parse_entry(const Json& entry, const std::string& wher
     const std::string hex = entry[key].get<std::string>();
     Sha256Digest digest;
     if (!from_hex(hex, digest.bytes)) {
-      fail(ErrorKind::kCorrupt, "{}: {}: '{}' is not a SHA-256", where, file.path, hex.substr(0, 80));
+      fail(ErrorKind::kCorrupt, "{}: {}: '{}' is not a SHA-256", where, printable(file.path), printable(hex, 80));
     }
     file.sha256 = digest;
     file.hash_origin = "hub";

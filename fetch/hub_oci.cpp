@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "fetch/hubs.h"
+#include "fetch/printable.h"
 #include "fetch/registry_auth.h"
 
 namespace tierpack::fetch {
@@ -21,7 +22,7 @@ constexpr const char* kAccept =
 Sha256Digest parse_digest(const std::string& text, const std::string& where) {
   Sha256Digest digest;
   if (!text.starts_with("sha256:") || !from_hex(std::string_view(text).substr(7), digest.bytes)) {
-    fail(ErrorKind::kCorrupt, "{}: '{}' is not a sha256 digest", where, text.substr(0, 100));
+    fail(ErrorKind::kCorrupt, "{}: '{}' is not a sha256 digest", where, printable(text, 100));
   }
   return digest;
 }
@@ -73,7 +74,7 @@ Listing list_oci(HttpClient& client, const Reference& reference, const Url& endp
   const std::string promised = reference.revision.starts_with("sha256:") ? reference.revision
                                                                          : answer.head.value("docker-content-digest");
   if (!promised.empty() && promised != digest) {
-    fail(ErrorKind::kCorrupt, "{}: the manifest hashes to {}, promised was {}", where, digest, promised.substr(0, 100));
+    fail(ErrorKind::kCorrupt, "{}: the manifest hashes to {}, promised was {}", where, digest, printable(promised, 100));
   }
 
   const Json manifest = parse_json(answer.body, where);

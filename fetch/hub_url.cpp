@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "fetch/hubs.h"
+#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 
@@ -88,7 +89,7 @@ std::vector<RemoteFile> from_sums(const std::string& text, const Url& base, cons
   for (const LockFile& line : parse_sha256sums(text, where)) {
     const auto url = base.resolve("./" + percent_encode(line.path, "/"));
     if (!url || !(url->origin() == base.origin())) {
-      fail(ErrorKind::kCorrupt, "{}: '{}' does not name a file beside the list", where, line.path);
+      fail(ErrorKind::kCorrupt, "{}: '{}' does not name a file beside the list", where, printable(line.path));
     }
     RemoteFile file;
     file.path = line.path;

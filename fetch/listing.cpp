@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "fetch/printable.h"
 #include "formats/lock.h"
 
 namespace tierpack::fetch {
@@ -24,16 +25,6 @@ bool is_utf8(std::string_view text) {
     i += length;
   }
   return true;
-}
-
-// For messages: control characters must not reach a terminal.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return out;
 }
 
 bool has_reserved_component(std::string_view path) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "fetch/printable.h"
+
 namespace tierpack::fetch {
 
 namespace {
@@ -92,7 +94,7 @@ std::string RangeTransfer::contradicts_listing(const ResponseHead& head) const {
   if (!options_.has_hub_headers || !exchange_.hop().on_hub || !source().is_origin) return {};
   if (const std::string* commit = head.find("x-repo-commit")) {
     if (!options_.expected_commit.empty() && *commit != options_.expected_commit) {
-      return fmt::format("serves commit {} where {} was asked for", commit->substr(0, 64), options_.expected_commit);
+      return fmt::format("serves commit {} where {} was asked for", printable(*commit, 64), options_.expected_commit);
     }
   }
   if (const std::string* size = head.find("x-linked-size")) {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 
@@ -47,7 +48,7 @@ std::optional<std::string> registry_token(HttpClient& client, const Url& registr
   auto url = Url::parse(*realm);
   if (!url || url->is_file() || url->has_credentials() || !may_issue(registry.origin(), url->origin())) {
     fail(ErrorKind::kRefused, "{} sends us for a token to '{}', which is not its own host; refused",
-         registry.origin().text(), realm->substr(0, 200));
+         registry.origin().text(), printable(*realm));
   }
   std::string query = url->query();
   for (const char* key : {"service", "scope"}) {

@@ -4,6 +4,7 @@
 
 #include <cctype>
 
+#include "fetch/printable.h"
 #include "fetch/redirect_rules.h"
 
 namespace tierpack::fetch {
@@ -65,7 +66,7 @@ Decision judge_partial(const PayloadRequest& request, const ResponseHead& head) 
   }
   if (head.count("content-range") == 0) return discard(Verdict::kRangeBroken, 4, "answers 206 without Content-Range");
   if (head.count("content-range") > 1) return discard(Verdict::kRangeBroken, 3, "sends more than one Content-Range");
-  const std::string text = head.value("content-range").substr(0, 80);
+  const std::string text = printable(head.value("content-range"), 80);
   const auto range = parse_content_range(head.value("content-range"));
   if (!range || !range->satisfied) {
     return discard(Verdict::kRangeBroken, 3, fmt::format("sends an invalid Content-Range '{}'", text));
@@ -110,7 +111,7 @@ Decision judge_whole(const PayloadRequest& request, const ResponseHead& head) {
     if (!(promised && request.total && *promised == *request.total)) {
       return discard(Verdict::kRangeBroken, 9,
                      fmt::format("sends 200 with Content-Range '{}' to a request for {}",
-                                 head.value("content-range").substr(0, 80), asked(request)));
+                                 printable(head.value("content-range"), 80), asked(request)));
     }
   }
   if (promised && request.total && *promised != *request.total) {
@@ -163,7 +164,7 @@ Decision judge_response(const PayloadRequest& request, const ResponseHead& head)
       }
       if (!is_plain_encoding(head)) {
         return discard(Verdict::kEncoded, 25,
-                       fmt::format("sends Content-Encoding '{}'", head.value("content-encoding").substr(0, 40)));
+                       fmt::format("sends Content-Encoding '{}'", printable(head.value("content-encoding"), 40)));
       }
       return status == 206 ? judge_partial(request, head) : judge_whole(request, head);
     case 412: return discard(Verdict::kOtherVersion, 14, "says the file changed (412)");

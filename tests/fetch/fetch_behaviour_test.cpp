@@ -2,11 +2,16 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <ctime>
+#include <map>
+#include <sstream>
 #include <thread>
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/json.h"
+#include "fetch/http_source.h"
 #include "formats/lock.h"
 #include "tests/support/fetch_fixture.h"
 
@@ -660,6 +665,184 @@ TEST_F(Behaviour, AHeaderThatContradictsThePromisedSizeEndsEarly) {
   o.no_structure_check = true;
   EXPECT_EQ(run(o), 0) << message_;
   EXPECT_TRUE(fetched("model.gguf") == gguf);
+}
+
+TEST_F(Behaviour, CacheLayoutOfTheHub) {
+  write_text(root() / "o/m/sub/model2.bin", model_);  // equal content: one blob, two links
+  start_hub();
+  auto o = options();
+  o.to.clear();
+  o.use_hf_cache = true;
+  o.hf_cache = target().string();
+  ASSERT_EQ(run(o), 0) << message_;
+  const fs::path repo = target() / "models--o--m";
+  const std::string commit = hub_->commit("o/m");
+  EXPECT_EQ(read_text(repo / "refs/main"), commit);
+  EXPECT_TRUE(read_text(repo / "snapshots" / commit / "model.bin") == model_);
+  EXPECT_TRUE(read_text(repo / "snapshots" / commit / "sub/model2.bin") == model_);
+  EXPECT_EQ(fs::read_symlink(repo / "snapshots" / commit / "sub/model2.bin"),
+            "../../../blobs/" + Sha256::of(as_bytes(model_)).hex());
+  EXPECT_TRUE(fs::is_symlink(repo / "snapshots" / commit / "config.json"));
+  EXPECT_FALSE(fs::exists(repo / ".tierpack"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(repo / "blobs"), fs::directory_iterator()), 2);
+  // Offline, against the lock that was left.
+  hub_->clear_requests();
+  o.offline = true;
+  EXPECT_EQ(run(o), 0) << message_;
+  EXPECT_TRUE(hub_->requests().empty());
+}
+
+TEST_F(Behaviour, CachedBlobsAreReusedOnlyIfTheirContentIsRight) {
+  start_hub();
+  auto o = options();
+  o.to.clear();
+  o.use_hf_cache = true;
+  o.hf_cache = (root() / "cache").string();
+  ASSERT_EQ(run(o), 0) << message_;
+  ::setenv("HF_HUB_CACHE", (root() / "cache").c_str(), 1);
+  hub_->clear_requests();
+  EXPECT_EQ(run(), 0) << message_;
+  EXPECT_EQ(requests_to("/cdn/"), 0u);
+  EXPECT_TRUE(fetched("model.bin") == model_);
+  // The same name and size, other bytes: found out, and fetched.
+  fs::remove_all(target());
+  write_text(root() / "cache/models--o--m/blobs" / Sha256::of(as_bytes(model_)).hex(), noise(kModelBytes, 77));
+  EXPECT_EQ(run(), 0) << message_;
+  EXPECT_GT(requests_to("/cdn/"), 0u);
+  EXPECT_TRUE(fetched("model.bin") == model_);
+  ::unsetenv("HF_HUB_CACHE");
+}
+
+TEST_F(Behaviour, TheEnvironmentsTokenIsForTheHubItself) {
+  HubOptions hub_options;
+  hub_options.token = "hf_env_token";
+  start_hub(hub_options);
+  ::setenv("HF_TOKEN", "hf_env_token", 1);
+  EXPECT_EQ(run(), 1);
+  for (const HubRequest& request : hub_->requests()) EXPECT_EQ(request.header("authorization"), "");
+  auto o = options();
+  o.send_token = true;
+  EXPECT_EQ(run(o), 0) << message_;
+  ::unsetenv("HF_TOKEN");
+}
+
+TEST_F(Behaviour, OfflineByTheEnvironment) {
+  start_hub();
+  ASSERT_EQ(run(), 0);
+  hub_->clear_requests();
+  ::setenv("HF_HUB_OFFLINE", "1", 1);
+  EXPECT_EQ(run(), 0) << message_;
+  EXPECT_TRUE(hub_->requests().empty());
+  ::unsetenv("HF_HUB_OFFLINE");
+}
+
+TEST_F(Behaviour, EndpointFromTheEnvironment) {
+  start_hub();
+  ::setenv("HF_ENDPOINT", (hub_->url() + "/").c_str(), 1);
+  auto o = options();
+  o.endpoint.clear();
+  EXPECT_EQ(run(o), 0) << message_;
+  ::unsetenv("HF_ENDPOINT");
+}
+
+TEST_F(Behaviour, ProxiesAreUsedAndBypassed) {
+  start_hub();
+  auto o = options();
+  o.endpoint.clear();
+  o.reference = "http://no-such-host.invalid/files/o/m/model.bin";
+  ::setenv("http_proxy", hub_->url().c_str(), 1);
+  EXPECT_EQ(run(o), 0) << message_;
+  EXPECT_TRUE(fetched("model.bin") == model_);
+  EXPECT_GT(requests_to("http://no-such-host.invalid/"), 0u);
+  ::setenv("no_proxy", "no-such-host.invalid", 1);
+  fs::remove_all(target());
+  o.retries = 0;
+  EXPECT_EQ(run(o), 5);
+  ::unsetenv("http_proxy");
+  ::unsetenv("no_proxy");
+}
+
+TEST_F(Behaviour, EventsAreOneJsonObjectALine) {
+  start_hub();
+  Fault f = fault("/cdn/", "truncate", 1000);
+  hub_->add_fault(f);
+  auto o = options();
+  o.json = true;
+  ::testing::internal::CaptureStdout();
+  const int code = run(o);
+  const std::string output = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, 0);
+  std::map<std::string, int> seen;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    const Json event = parse_json(line, "event");
+    ++seen[json_string(event, "event", "event")];
+    if (event["event"] == "file_end") {
+      EXPECT_EQ(event["status"], "fetched");
+    }
+    if (event["event"] == "summary") {
+      EXPECT_EQ(event["failed"], 0);
+    }
+  }
+  EXPECT_EQ(seen["listing"], 1);
+  EXPECT_EQ(seen["file_start"], 2);
+  EXPECT_EQ(seen["file_end"], 2);
+  EXPECT_EQ(seen["trouble"], 1);
+  EXPECT_GE(seen["progress"], 1);
+  EXPECT_EQ(seen["summary"], 1);
+}
+
+TEST_F(Behaviour, RefetchReplacesExactlyTheNamedFiles) {
+  start_hub();
+  ASSERT_EQ(run(), 0);
+  const std::string lock = (target() / "tierpack.lock.json").string();
+  const std::string before = read_text(lock);
+  write_text(target() / "model.bin", noise(kModelBytes, 9));
+  write_text(target() / "config.json", "also wrong, but not named");
+  EXPECT_EQ(fetch::refetch_files(lock, target().string(), {"model.bin"}), 0);
+  EXPECT_TRUE(fetched("model.bin") == model_);
+  EXPECT_EQ(fetched("config.json"), "also wrong, but not named");
+  EXPECT_EQ(read_text(lock), before);
+}
+
+TEST_F(Behaviour, MessagesOfServersCannotDriveTheTerminal) {
+  start_hub();
+  Fault f = fault("/api/models", "status");
+  f.status = 403;
+  f.text = "{\"error\":\"\\u001b]0;owned\\u0007\"}";
+  hub_->add_fault(f);
+  EXPECT_EQ(run(), 1);
+  EXPECT_EQ(message_.find('\x1b'), std::string::npos);
+}
+
+TEST_F(Behaviour, RemoteFilesAsByteSources) {
+  write_text(root() / "o/m/a-00001-of-00002.gguf", model_);
+  write_text(root() / "o/m/a-00002-of-00002.gguf", noise(1000, 4));
+  start_hub();
+  for (const std::string& reference : {hub_->url() + "/files/o/m/model.bin", std::string("hf:o/m/model.bin")}) {
+    const auto source = fetch::open_http_source(reference, reference.starts_with("hf:") ? hub_->url() : "");
+    EXPECT_EQ(source->size(), kModelBytes);
+    for (const uint64_t offset : {uint64_t{0}, uint64_t{262143}, uint64_t{1000000}, uint64_t{kModelBytes - 5}}) {
+      std::string bytes(5, '\0');
+      source->read_at(offset, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
+      EXPECT_EQ(bytes, model_.substr(offset, 5)) << offset;
+    }
+    std::byte beyond[2];
+    EXPECT_THROW(source->read_at(kModelBytes - 1, beyond), Error);
+  }
+  const auto shards = fetch::open_remote_gguf("hf:o/m", hub_->url());
+  ASSERT_EQ(shards.size(), 2u);
+  EXPECT_EQ(shards[1]->size(), 1000u);
+  write_text(root() / "o/m/b.gguf", "x");
+  hub_->refresh();
+  EXPECT_THROW(fetch::open_remote_gguf("hf:o/m", hub_->url()), Error);
+  EXPECT_THROW(fetch::open_http_source("hf:o/m/none.gguf", hub_->url()), Error);
+  Fault wrong = fault("/files/", "wrong_start");
+  wrong.times = -1;
+  hub_->add_fault(wrong);
+  const auto source = fetch::open_http_source(hub_->url() + "/files/o/m/model.bin");
+  std::byte byte[1];
+  EXPECT_THROW(source->read_at(2000000, byte), Error);
 }
 
 }  // namespace

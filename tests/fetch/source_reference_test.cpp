@@ -11,6 +11,7 @@
 #include "fetch/fetch_plan.h"
 #include "fetch/glob.h"
 #include "fetch/listing.h"
+#include "fetch/printable.h"
 #include "fetch/retry.h"
 
 namespace tierpack::fetch {
@@ -65,6 +66,20 @@ TEST(Glob, HubSemantics) {
   EXPECT_TRUE(glob_match("**", ""));
   // Patterns that make naive matchers explode.
   EXPECT_FALSE(glob_match(std::string(30, '*') + "a*a*a*a*a*b", std::string(5000, 'a')));
+}
+
+TEST(Glob, EscapedPatternsMatchThemselvesOnly) {
+  for (const char* name : {"a*b", "a?b", "a[b]c", "plain", "[!x]"}) {
+    EXPECT_TRUE(glob_match(glob_escape(name), name)) << name;
+    EXPECT_FALSE(glob_match(glob_escape(name), std::string(name) + "x")) << name;
+  }
+  EXPECT_FALSE(glob_match(glob_escape("a*b"), "axb"));
+}
+
+TEST(Printable, NoControlCharactersReachATerminal) {
+  EXPECT_EQ(printable("a\x1b[31mb\n"), "a\\x1b[31mb\\x0a");
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\x9b");
+  EXPECT_EQ(printable(std::string(300, 'x'), 10), std::string(10, 'x') + "...");
 }
 
 TEST(Glob, Selection) {

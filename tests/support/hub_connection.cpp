@@ -1,6 +1,7 @@
 #include "tests/support/hub_connection.h"
 
 #include <fcntl.h>
+#include <openssl/ssl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,7 +57,30 @@ std::string join(const std::vector<std::string>& parts, size_t from) {
   return out;
 }
 
+// An entry as the tree and paths-info show it.
+template <typename Entry>
+json entry_json(const Entry& entry) {
+  json item = {{"type", "file"}, {"oid", entry.lfs ? std::string(40, 'a') : entry.git_sha1}, {"size", entry.size}, {"path", entry.path}};
+  if (entry.lfs) item["lfs"] = {{"oid", entry.sha256}, {"size", entry.size}, {"pointerSize", 132}};
+  return item;
+}
+
 }  // namespace
+
+HubConnection::HubConnection(HubServer& hub, int socket, bool on_cdn) : hub_(hub), socket_(socket), on_cdn_(on_cdn) {
+  if (!hub.tls_ || (on_cdn && hub.options_.plain_cdn)) return;
+  SSL* const tls = SSL_new(static_cast<SSL_CTX*>(hub.tls_.get()));
+  tls_ = tls;
+  SSL_set_fd(tls, socket);
+  if (SSL_accept(tls) != 1) open_ = false;
+}
+
+HubConnection::~HubConnection() { SSL_free(static_cast<SSL*>(tls_)); }
+
+ssize_t HubConnection::receive(char* data, size_t size) {
+  if (tls_ == nullptr) return ::recv(socket_, data, size, 0);
+  return SSL_read(static_cast<SSL*>(tls_), data, static_cast<int>(size));
+}
 
 void HubConnection::serve() {
   HubRequest request;
@@ -76,7 +100,7 @@ bool HubConnection::read_request(HubRequest& request) {
   size_t end = 0;
   while ((end = pending_.find("\r\n\r\n")) == std::string::npos) {
     char buffer[16384];
-    const ssize_t got = ::recv(socket_, buffer, sizeof buffer, 0);
+    const ssize_t got = receive(buffer, sizeof buffer);
     if (got <= 0 || pending_.size() > (1 << 20)) return false;
     pending_.append(buffer, static_cast<size_t>(got));
   }
@@ -105,7 +129,7 @@ bool HubConnection::read_request(HubRequest& request) {
   const size_t wanted = length.empty() ? 0 : std::min<size_t>(std::stoul(length), 1 << 24);
   while (pending_.size() < wanted) {
     char buffer[16384];
-    const ssize_t got = ::recv(socket_, buffer, sizeof buffer, 0);
+    const ssize_t got = receive(buffer, sizeof buffer);
     if (got <= 0) return false;
     pending_.append(buffer, static_cast<size_t>(got));
   }
@@ -114,10 +138,11 @@ bool HubConnection::read_request(HubRequest& request) {
   return true;
 }
 
-bool HubConnection::write_all(const std::string& text) {
+bool HubConnection::write_all(std::string_view text) {
   size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t put = ::send(socket_, text.data() + done, text.size() - done, MSG_NOSIGNAL);
+  while (done < text.size() && open_) {
+    const ssize_t put = tls_ != nullptr ? SSL_write(static_cast<SSL*>(tls_), text.data() + done, static_cast<int>(text.size() - done))
+                                        : ::send(socket_, text.data() + done, text.size() - done, MSG_NOSIGNAL);
     if (put <= 0) return open_ = false;
     done += static_cast<size_t>(put);
   }
@@ -130,7 +155,8 @@ void HubConnection::write_head(int status, const Headers& headers) {
   if (fault_ && fault_->action == "header") {
     for (const auto& [name, value] : fault_->headers) head += name + ": " + value + "\r\n";
   }
-  write_all(head + "\r\n");
+  head += "\r\n";
+  write_all(head);
 }
 
 void HubConnection::respond(int status, const Headers& headers, const std::string& body) {
@@ -167,6 +193,14 @@ void HubConnection::sleep_unless_stopped(double seconds) {
 }
 
 bool HubConnection::write_file(const fs::path& file, uint64_t first, uint64_t last, uint64_t limit, double rate) {
+  if (tls_ != nullptr) {
+    constexpr uint64_t kPiece = 1 << 20;
+    const uint64_t end = first + std::min(last - first + 1, limit);
+    for (uint64_t begin = first; begin < end && open_; begin += kPiece) {
+      write_all(read_file(file, begin, std::min(end, begin + kPiece) - 1));
+    }
+    return open_;
+  }
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return open_ = false;
   uint64_t left = std::min(last - first + 1, limit);
@@ -259,6 +293,16 @@ void HubConnection::handle_hf_api(const HubRequest& request, const std::vector<s
                         {{"X-Error-Code", "RepoNotFound"}, {"X-Error-Message", "Repository not found"}});
   }
   if (parts.size() >= 6 && parts[4] == "tree") return handle_hf_tree(request, parts[1], name);
+  if (parts.size() >= 6 && parts[4] == "paths-info") {
+    json found = json::array();
+    const json wanted = json::parse(request.body, nullptr, false);
+    for (const auto& entry : repo->entries) {
+      for (const json& path : wanted.value("paths", json::array())) {
+        if (path == entry.path) found.push_back(entry_json(entry));
+      }
+    }
+    return respond_json(200, found.dump());
+  }
   if (parts.size() >= 5 && parts[4] == "refs") {
     return respond_json(200, json{{"branches", json::array({{{"name", "main"}, {"ref", "refs/heads/main"}, {"targetCommit", repo->commit}}})},
                                   {"tags", json::array()}, {"converts", json::array()}}.dump());
@@ -285,12 +329,7 @@ void HubConnection::handle_hf_tree(const HubRequest& request, const std::string&
         all.push_back({{"type", "directory"}, {"oid", std::string(40, 'd')}, {"size", 0}, {"path", directory}});
       }
     }
-    json item = {{"type", "file"}, {"oid", entry.lfs ? std::string(40, 'a') : entry.git_sha1}, {"size", entry.size}, {"path", entry.path}};
-    if (entry.lfs) {
-      item["lfs"] = {{"oid", entry.sha256}, {"size", entry.size}, {"pointerSize", 132}};
-      item["xetHash"] = std::string(64, 'e');
-    }
-    all.push_back(std::move(item));
+    all.push_back(entry_json(entry));
   }
   const std::string cursor = request.parameter("cursor");
   const size_t from = std::min<size_t>(cursor.empty() ? 0 : std::stoul(cursor), all.size());

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,8 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 class HubConnection {
  public:
-  HubConnection(HubServer& hub, int socket, bool on_cdn) : hub_(hub), socket_(socket), on_cdn_(on_cdn) {}
+  HubConnection(HubServer& hub, int socket, bool on_cdn);
+  ~HubConnection();
   void serve();  // until closed
 
   // A whole small response.
@@ -23,6 +25,8 @@ class HubConnection {
 
  private:
   friend class HubServer;
+  // Bytes received, 0 at the end, negative on failure; over TLS if the hub speaks it.
+  ssize_t receive(char* data, size_t size);
   bool read_request(HubRequest& request);
   void handle(const HubRequest& request);
   void handle_hf_api(const HubRequest& request, const std::vector<std::string>& parts);
@@ -45,7 +49,7 @@ class HubConnection {
   bool answer_fault(const HubRequest& request, const Fault& fault);
 
   void write_head(int status, const Headers& headers);
-  bool write_all(const std::string& text);
+  bool write_all(std::string_view text);
   // Bytes [first, last] of a file; at most `limit` of them; `rate` bytes a second if not 0.
   bool write_file(const std::filesystem::path& file, uint64_t first, uint64_t last, uint64_t limit, double rate);
   std::string read_file(const std::filesystem::path& file, uint64_t first, uint64_t last) const;
@@ -55,6 +59,7 @@ class HubConnection {
   HubServer& hub_;
   int socket_;
   bool on_cdn_;
+  void* tls_ = nullptr;  // an SSL
   bool open_ = true;
   bool head_only_ = false;
   std::string pending_;  // read, not yet used

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,7 +73,12 @@ std::string HubRequest::header(const std::string& name) const {
   return {};
 }
 
-std::string HubRequest::path() const { return fetch::percent_decode(target.substr(0, target.find('?'))); }
+std::string HubRequest::path() const {
+  // As a proxy, the hub is given whole URLs.
+  const size_t host = target.rfind("http://", 0) == 0 ? 7 : 0;
+  const size_t begin = host > 0 ? std::min(target.find('/', host), target.size()) : 0;
+  return fetch::percent_decode(target.substr(begin, target.find('?') - begin));
+}
 
 std::string HubRequest::parameter(const std::string& name) const {
   const auto url = fetch::Url::parse("http://hub" + target);
@@ -82,6 +88,14 @@ std::string HubRequest::parameter(const std::string& name) const {
 }
 
 HubServer::HubServer(HubOptions options) : options_(std::move(options)) {
+  if (!options_.certificate.empty()) {
+    SSL_CTX* const context = SSL_CTX_new(TLS_server_method());
+    tls_ = std::shared_ptr<void>(context, [](void* c) { SSL_CTX_free(static_cast<SSL_CTX*>(c)); });
+    if (context == nullptr || SSL_CTX_use_certificate_file(context, options_.certificate.c_str(), SSL_FILETYPE_PEM) != 1 ||
+        SSL_CTX_use_PrivateKey_file(context, options_.key.c_str(), SSL_FILETYPE_PEM) != 1) {
+      throw std::runtime_error("hub_server: cannot use the certificate");
+    }
+  }
   listener_ = listen_on(options_.port, port_);
   cdn_listener_ = listen_on(0, cdn_port_);
   acceptors_.emplace_back([this] { accept_loop(listener_, false); });

@@ -4,7 +4,7 @@
 // Two listeners on 127.0.0.1: the hub, and a "delivery network" on another port (hence another origin) to which large
 // files are redirected with signed URLs that expire. A thread per connection; bodies go out with sendfile.
 //
-//   /api/models/ORG/NAME[/revision/REV], .../tree/REV, .../refs        Hugging Face API (also datasets, spaces)
+//   /api/models/ORG/NAME[/revision/REV], .../tree/REV, .../paths-info/REV, .../refs   Hugging Face API (also datasets, spaces)
 //   /ORG/NAME/resolve/REV/PATH                                         302 to the delivery network, or 307 for small files
 //   /api/v1/models/ORG/NAME/repo/files, .../repo?FilePath=             ModelScope (also datasets .../repo/tree)
 //   /v2/REPO/manifests/TAG, /v2/REPO/blobs/DIGEST, /token              container registry
@@ -62,6 +62,9 @@ struct HubOptions {
   int64_t url_seconds = 3600;   // life of a signed URL
   std::string token;            // not empty: every repository is gated, this token opens it
   bool registry_auth = false;   // the registry wants an anonymous token
+  std::filesystem::path certificate;  // with `key`: the hub, and the delivery network unless plain_cdn, speak TLS
+  std::filesystem::path key;
+  bool plain_cdn = false;
 };
 
 class HubServer {
@@ -73,8 +76,8 @@ class HubServer {
 
   int port() const { return port_; }
   int cdn_port() const { return cdn_port_; }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  std::string cdn_url() const { return "http://127.0.0.1:" + std::to_string(cdn_port_); }
+  std::string url() const { return scheme(false) + "127.0.0.1:" + std::to_string(port_); }
+  std::string cdn_url() const { return scheme(true) + "127.0.0.1:" + std::to_string(cdn_port_); }
 
   void add_fault(Fault fault);
   void clear_faults();
@@ -102,6 +105,7 @@ class HubServer {
     std::vector<Entry> entries;  // by path
   };
 
+  std::string scheme(bool cdn) const { return tls_ && !(cdn && options_.plain_cdn) ? "https://" : "http://"; }
   void accept_loop(int listener, bool on_cdn);
   std::filesystem::path repo_directory(const std::string& name) const;
   std::shared_ptr<const Repo> repo(const std::string& name);
@@ -111,6 +115,7 @@ class HubServer {
   void handle_control(class HubConnection& connection, const HubRequest& request);
 
   HubOptions options_;
+  std::shared_ptr<void> tls_;  // an SSL_CTX
   int port_ = 0;
   int cdn_port_ = 0;
   int listener_ = -1;

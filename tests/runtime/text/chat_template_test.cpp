@@ -88,7 +88,7 @@ TEST(ChatTemplate, NumbersKeepTheirSpelling) {
 }
 
 TEST(ChatTemplate, ABraceBeforeANulByteIsText) {
-  EXPECT_EQ(render(std::string("a{\0{{ 1 }}{\0", 13)), std::string("a{\0" "1{\0", 6));
+  EXPECT_EQ(render(std::string("a{\0{{ 1 }}{\0", 12)), std::string("a{\0" "1{\0", 6));
 }
 
 TEST(ChatTemplate, DateComesFromTheGivenTime) {
