@@ -54,7 +54,16 @@ bool ReasoningSplitter::step(const Sink& sink) {
     case State::kAfterClosing: {
       held_.erase(0, std::min(held_.find_first_not_of(kLineBreaks), held_.size()));
       if (held_.empty()) return false;
-      state_ = state_ == State::kAfterOpening ? State::kInside : State::kAnswer;
+      if (state_ == State::kAfterOpening) {
+        state_ = State::kInside;
+      } else if (held_.starts_with(kOpen)) {
+        held_.erase(0, kOpen.size());
+        state_ = State::kAfterOpening;
+      } else if (kOpen.starts_with(held_)) {
+        return false;
+      } else {
+        state_ = State::kAnswer;
+      }
       return true;
     }
     case State::kInside: {
@@ -63,13 +72,14 @@ bool ReasoningSplitter::step(const Sink& sink) {
         std::string_view thought = std::string_view(held_).substr(0, close);
         const size_t last = thought.find_last_not_of(kLineBreaks);
         thought = thought.substr(0, last == std::string_view::npos ? 0 : last + 1);
-        if (!thought.empty()) sink(TextKind::kReasoning, thought);
+        think(sink, thought);
         held_.erase(0, close + kClose.size());
+        next_block_ = thought_;
         state_ = State::kAfterClosing;
         return true;
       }
       const size_t sure = held_.size() - held_tail(held_);
-      if (sure > 0) sink(TextKind::kReasoning, std::string_view(held_).substr(0, sure));
+      think(sink, std::string_view(held_).substr(0, sure));
       held_.erase(0, sure);
       return false;
     }
@@ -81,6 +91,14 @@ bool ReasoningSplitter::step(const Sink& sink) {
   return false;
 }
 
+void ReasoningSplitter::think(const Sink& sink, std::string_view text) {
+  if (text.empty()) return;
+  if (next_block_) sink(TextKind::kReasoning, "\n\n");
+  next_block_ = false;
+  thought_ = true;
+  sink(TextKind::kReasoning, text);
+}
+
 void ReasoningSplitter::push(std::string_view text, const Sink& sink) {
   held_ += text;
   while (step(sink)) {
@@ -88,7 +106,11 @@ void ReasoningSplitter::push(std::string_view text, const Sink& sink) {
 }
 
 void ReasoningSplitter::finish(const Sink& sink) {
-  if (!held_.empty()) sink(inside() ? TextKind::kReasoning : TextKind::kAnswer, held_);
+  if (inside()) {
+    think(sink, held_);
+  } else if (!held_.empty()) {
+    sink(TextKind::kAnswer, held_);
+  }
   held_.clear();
 }
 

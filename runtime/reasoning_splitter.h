@@ -1,8 +1,10 @@
 // Separates what a model thinks (<think> ... </think>) from what it answers, on text as it arrives.
 //
-// Only one block is taken, at the very beginning: either the prompt's generation suffix opened it already (kInside), or
-// the model may open it as its first word (kDetect). Whatever looks like a tag later on is the answer's own text. Line
-// breaks beside the tags belong to the tags. A block that is never closed is all reasoning.
+// Blocks are taken at the very beginning only: either the prompt's generation suffix opened one already (kInside), or the
+// model may open it as its first word (kDetect). Another block straight after the first, which small models like to write,
+// is reasoning as well. Whatever looks like a tag after the answer's first word is the answer's own text. Line breaks
+// beside the tags belong to the tags; reasoning of two blocks is joined by an empty line. A block that is never closed is
+// all reasoning.
 #pragma once
 
 #include <functional>
@@ -38,12 +40,15 @@ class ReasoningSplitter {
     kUndecided,     // nothing but white space and a possible beginning of <think> so far
     kAfterOpening,  // the tag was seen, line breaks are skipped
     kInside,
-    kAfterClosing,  // line breaks are skipped
+    kAfterClosing,  // line breaks are skipped, and another block may open
     kAnswer,
   };
   bool step(const Sink& sink);  // false when more text is needed
+  void think(const Sink& sink, std::string_view text);
 
   State state_;
+  bool thought_ = false;     // some reasoning was passed on
+  bool next_block_ = false;  // ... in a block that has ended
   std::string held_;
 };
 

@@ -51,6 +51,11 @@ TEST(ReasoningSplitter, TheSameForEveryCut) {
       {Start::kInside, "a</think", {"a</think", ""}},
       {Start::kInside, "a</think>\nb<think>c</think>", {"a", "b<think>c</think>"}},
       {Start::kInside, "", {"", ""}},
+      {Start::kDetect, "<think>\n\n</think>\n\n<think>\n\n</think>\n\nx", {"", "x"}},
+      {Start::kDetect, "<think>a</think>\n<think>b\n</think>c <think>d</think>", {"a\n\nb", "c <think>d</think>"}},
+      {Start::kInside, "a</think><think></think><think>b", {"a\n\nb", ""}},
+      {Start::kInside, "a</think>\n\n<thinker", {"a", "<thinker"}},
+      {Start::kInside, "a</think>\n\n<thin", {"a", "<thin"}},
   };
   for (const auto& c : cases) {
     for (const size_t step : {1, 2, 3, 5, 100})
