@@ -94,12 +94,12 @@ RepackReport repack(const RepackOptions& options) {
   const std::unique_ptr<RepackSource> source = open_repack_source(options.source);
 
   PlanInputs inputs;
-  inputs.shards = source->layouts;
-  inputs.metadata = source->metadata;
+  inputs.routing_id = routing_id(*source, read_model_config(source->metadata).layers);
+  inputs.shards = std::move(source->layouts);
+  inputs.metadata = std::move(source->metadata);
   inputs.source_name = source->name;
   inputs.tool_version = options.tool_version;
   inputs.extent_bytes_max = budget.extent_bytes;
-  inputs.routing_id = routing_id(*source, read_model_config(source->metadata).layers);
   if (options.profile) {
     inputs.profile = read_profile(*options.profile);
     inputs.profile_name = options.profile->string();

@@ -73,21 +73,21 @@ void take_promises(RepackSource& source) {
 
 void open_pack(const fs::path& path, RepackSource& source) {
   source.pack = Pack::open(path);
-  source.metadata = source.pack->metadata();
   source.profile = source.pack->profile();
   for (size_t i = 0; i < source.pack->manifest().sources.size(); ++i) {
     const SourceShard& shard = source.pack->manifest().sources[i];
     source.packed.push_back(std::make_unique<PackedShard>(*source.pack, i));
     source.shards.push_back({shard.path, source.packed.back().get(), shard.sha256, path.string()});
-    const GgufHeader header = read_gguf_header(*source.packed.back());
-    if (i == 0) source.metadata = header.metadata;
+    GgufHeader header = read_gguf_header(*source.packed.back());
+    if (i == 0) source.metadata = std::move(header.metadata);
     source.layouts.push_back(layout_of(*source.packed.back(), shard.path, header));
   }
 }
 
 void open_shards(const fs::path& path, RepackSource& source) {
   source.gguf = open_gguf(path);
-  source.metadata = source.gguf.metadata();
+  // Vocabularies are large: there is one copy.
+  source.metadata = std::move(source.gguf.headers.front().metadata);
   for (size_t i = 0; i < source.gguf.files.size(); ++i) {
     const std::string name = source.gguf.paths[i].filename().string();
     source.shards.push_back({name, &source.gguf.files[i], std::nullopt, {}});
