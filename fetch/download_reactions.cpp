@@ -1,6 +1,7 @@
 // What the end of a transfer means for its source and its file: the policy half of the download engine.
 #include <ctime>
 
+#include "base/interrupt.h"
 #include "fetch/download_engine.h"
 #include "fetch/printable.h"
 
@@ -58,6 +59,7 @@ void DownloadEngine::fail_if_hopeless(FileDownload& file) {
 void DownloadEngine::on_transfer_end(RangeTransfer& transfer, int curl_code) {
   FileDownload& file = transfer.file();
   Source& source = transfer.source();
+  throw_if_interrupted();  // which also ends transfers
   if (transfer.local_error()) std::rethrow_exception(transfer.local_error());
   if (transfer.is_resolver()) source.resolving = false;
   if (file.phase != FilePhase::kDownloading) return;

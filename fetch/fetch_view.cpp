@@ -190,10 +190,11 @@ void FetchView::summary(const std::vector<FileOutcome>& outcomes, const std::str
                  {"where", where}});
     return;
   }
-  log_info(fmt::format("{} fetched, {} already there{}; {} downloaded{} in {} ({}/s); {}", fetched, present,
-                       failed > 0 ? fmt::format(", {} FAILED", failed) : "", format_size(downloaded),
-                       resumed > 0 ? fmt::format(" and {} resumed", format_size(resumed)) : "", format_duration(took),
-                       format_size(static_cast<uint64_t>(static_cast<double>(downloaded) / std::max(took, 1e-3))), where));
+  if (log_level() == LogLevel::kQuiet) return;
+  fmt::print("{} fetched, {} already there{}; {} downloaded{} in {} ({}/s); {}\n", fetched, present,
+             failed > 0 ? fmt::format(", {} FAILED", failed) : "", format_size(downloaded),
+             resumed > 0 ? fmt::format(" and {} resumed", format_size(resumed)) : "", format_duration(took),
+             format_size(static_cast<uint64_t>(static_cast<double>(downloaded) / std::max(took, 1e-3))), where);
 }
 
 }  // namespace tierpack::fetch

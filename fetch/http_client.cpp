@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 
@@ -87,8 +88,12 @@ HttpAnswer HttpClient::get(const Url& url, const GetOptions& options) {
         hop = *decision.next;
         continue;
       }
-      if (!is_worth_retrying(head.status)) return {head, std::move(collector.body_), hop.url};
-      problem = fmt::format("{} answers {}", hop.url.redacted(), head.status);
+      const std::string encoding = head.value("content-encoding");
+      const bool plain = encoding.empty() || encoding == "identity";
+      if (plain && !is_worth_retrying(head.status)) return {head, std::move(collector.body_), hop.url};
+      problem = plain ? fmt::format("{} answers {}", hop.url.redacted(), head.status)
+                      : fmt::format("{} sends Content-Encoding '{}' although plain bytes were asked for", hop.url.redacted(),
+                                    printable(encoding, 40));
       asked = server_wait(head, std::time(nullptr));
       break;
     }

@@ -4,9 +4,11 @@
 // [{"type", "path", "size", "oid", "lfs": {"oid", "size"}}] with Link: <...>; rel="next". lfs.oid is the SHA-256 of the
 // content; oid of a plain file is its git blob id; xetHash is something else and is ignored.
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "fetch/hub_answers.h"
 #include "fetch/hubs.h"
 #include "fetch/printable.h"
 
@@ -71,10 +73,10 @@ std::string error_of(const HttpAnswer& answer) {
   fail(ErrorKind::kRefused, "{}", text);
 }
 
-Json get_json(HttpClient& client, const Url& url, const Reference& reference, HttpAnswer& answer) {
-  answer = client.get(url, {.headers = {"Accept: application/json"}});
+HttpAnswer get_answer(HttpClient& client, const Url& url, const Reference& reference) {
+  HttpAnswer answer = client.get(url, {.headers = {"Accept: application/json"}});
   if (answer.head.status != 200) refuse(answer, reference, client.credentials().has(url.origin()));
-  return parse_json(answer.body, url.redacted());
+  return answer;
 }
 
 std::optional<RemoteFile> parse_entry(const Json& entry, const std::string& where) {
@@ -102,6 +104,16 @@ std::optional<RemoteFile> parse_entry(const Json& entry, const std::string& wher
 
 }  // namespace
 
+std::vector<RemoteFile> parse_huggingface_tree(std::string_view body, const std::string& where) {
+  const Json entries = parse_json(body, where);
+  if (!entries.is_array()) fail(ErrorKind::kCorrupt, "{}: the file list is not an array", where);
+  std::vector<RemoteFile> out;
+  for (const Json& entry : entries) {
+    if (auto file = parse_entry(entry, where)) out.push_back(std::move(*file));
+  }
+  return out;
+}
+
 Url huggingface_file_url(const Url& endpoint, const std::string& source, const std::string& revision,
                          const std::string& path) {
   const std::string repo = source.substr(source.find(':') + 1);  // "org/name" or "datasets/org/name"
@@ -110,10 +122,9 @@ Url huggingface_file_url(const Url& endpoint, const std::string& source, const s
 
 Listing list_huggingface(HttpClient& client, const Reference& reference, const Url& endpoint) {
   const std::string api = fmt::format("/api/{}/{}", type_folder(reference.type), reference.repo);
-  HttpAnswer answer{{}, {}, endpoint};
   const std::string wanted = reference.revision.empty() ? "main" : reference.revision;
   const Url info_url = endpoint.with_path_suffix(api + "/revision/" + percent_encode(wanted));
-  const Json info = get_json(client, info_url, reference, answer);
+  const Json info = parse_json(get_answer(client, info_url, reference).body, info_url.redacted());
 
   Listing listing;
   listing.source = reference.text;
@@ -129,13 +140,12 @@ Listing list_huggingface(HttpClient& client, const Reference& reference, const U
   }
 
   Url page = endpoint.with_path_suffix(fmt::format("{}/tree/{}?recursive=True&expand=False", api, listing.revision));
+  std::set<std::string> seen;
   for (int pages = 1;; ++pages) {
     const std::string where = page.redacted();
-    const Json entries = get_json(client, page, reference, answer);
-    if (!entries.is_array()) fail(ErrorKind::kCorrupt, "{}: the file list is not an array", where);
-    for (const Json& entry : entries) {
-      if (auto file = parse_entry(entry, where)) listing.files.push_back(std::move(*file));
-    }
+    if (!seen.insert(page.text()).second) fail(ErrorKind::kCorrupt, "{}: the pages of the file list go in a circle", where);
+    const HttpAnswer answer = get_answer(client, page, reference);
+    for (RemoteFile& file : parse_huggingface_tree(answer.body, where)) listing.files.push_back(std::move(file));
     const auto link = next_link(answer.head);
     if (!link) break;
     const auto next = page.resolve(*link);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "fetch/hub_answers.h"
 #include "fetch/hubs.h"
 #include "fetch/printable.h"
 
@@ -23,20 +24,21 @@ std::string repo_of(const std::string& source) {
   return source.substr(source.starts_with("ms:datasets/") ? 12 : 3);
 }
 
-// The "Data" member of an answer's envelope.
-Json open_envelope(const HttpAnswer& answer, const Reference& reference, bool has_token) {
-  const std::string where = answer.url.redacted();
+bool says_success(const Json& body) {
+  return body.is_object() && (!body.contains("Success") || body["Success"] == true) &&
+         (!body.contains("Code") || body["Code"] == 200) && body.contains("Data");
+}
+
+// Throws unless the answer is a successful envelope.
+void require_success(const HttpAnswer& answer, const Reference& reference, bool has_token) {
   Json body;
   try {
-    body = parse_json(answer.body, where);
+    body = parse_json(answer.body, answer.url.redacted());
   } catch (const Error&) {
     if (answer.head.status == 200) throw;
   }
-  const bool is_object = body.is_object();
-  const bool success = is_object && (!body.contains("Success") || body["Success"] == true) &&
-                       (!body.contains("Code") || body["Code"] == 200);
-  if (answer.head.status == 200 && success && body.contains("Data")) return body["Data"];
-  std::string message = is_object && body.contains("Message") && body["Message"].is_string()
+  if (answer.head.status == 200 && says_success(body)) return;
+  std::string message = body.is_object() && body.contains("Message") && body["Message"].is_string()
                             ? printable(body["Message"].get<std::string>(), 300)
                             : std::string();
   fail(ErrorKind::kRefused, "{} at {}: {} (status {}{}{}){}", reference.text, answer.url.origin().text(),
@@ -66,6 +68,19 @@ std::optional<RemoteFile> parse_entry(const Json& entry, const std::string& wher
 
 }  // namespace
 
+std::vector<RemoteFile> parse_modelscope_files(std::string_view body, const std::string& where, size_t& entries) {
+  const Json answer = parse_json(body, where);
+  if (!says_success(answer)) fail(ErrorKind::kCorrupt, "{}: the answer does not say success", where);
+  const Json& files = json_member(answer["Data"], "Files", where);
+  if (!files.is_array()) fail(ErrorKind::kCorrupt, "{}: Files is not an array", where);
+  entries = files.size();
+  std::vector<RemoteFile> out;
+  for (const Json& entry : files) {
+    if (auto file = parse_entry(entry, where)) out.push_back(std::move(*file));
+  }
+  return out;
+}
+
 Url modelscope_file_url(const Url& endpoint, const std::string& source, const std::string& revision,
                         const std::string& path) {
   return endpoint.with_path_suffix(fmt::format("/api/v1/{}/{}/repo?Revision={}&FilePath={}", folder_of(source),
@@ -85,14 +100,11 @@ Listing list_modelscope(HttpClient& client, const Reference& reference, const Ur
     const std::string paging = is_dataset ? fmt::format("&PageNumber={}&PageSize={}", page, kPageSize) : "";
     const Url url = endpoint.with_path_suffix(base + paging);
     const HttpAnswer answer = client.get(url, {.headers = {"Accept: application/json"}});
-    const Json data = open_envelope(answer, reference, has_token);
+    require_success(answer, reference, has_token);
     const std::string where = url.redacted();
-    const Json& files = json_member(data, "Files", where);
-    if (!files.is_array()) fail(ErrorKind::kCorrupt, "{}: Files is not an array", where);
-    for (const Json& entry : files) {
-      if (auto file = parse_entry(entry, where)) listing.files.push_back(std::move(*file));
-    }
-    if (!is_dataset || files.size() < kPageSize) break;
+    size_t entries = 0;
+    for (RemoteFile& file : parse_modelscope_files(answer.body, where, entries)) listing.files.push_back(std::move(file));
+    if (!is_dataset || entries < kPageSize) break;
     if (page >= kMaxPages) fail(ErrorKind::kCorrupt, "{}: more than {} pages of files", where, kMaxPages);
   }
   std::sort(listing.files.begin(), listing.files.end(),

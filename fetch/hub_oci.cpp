@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "fetch/hub_answers.h"
 #include "fetch/hubs.h"
 #include "fetch/printable.h"
 #include "fetch/registry_auth.h"
@@ -54,6 +55,27 @@ std::string blob_name(const Json& layer, const std::string& media_type, const st
 
 }  // namespace
 
+std::vector<RemoteFile> parse_registry_manifest(std::string_view body, const std::string& where, const std::string& model) {
+  const Json manifest = parse_json(body, where);
+  const Json& layers = json_member(manifest, "layers", where);
+  if (!layers.is_array()) fail(ErrorKind::kCorrupt, "{}: layers is not an array", where);
+  std::vector<Json> blobs(layers.begin(), layers.end());
+  if (manifest.contains("config") && manifest["config"].is_object()) blobs.push_back(manifest["config"]);
+  std::vector<RemoteFile> out;
+  std::map<std::string, int> used;
+  for (const Json& blob : blobs) {
+    if (!blob.is_object()) fail(ErrorKind::kCorrupt, "{}: a layer is not an object", where);
+    RemoteFile file;
+    file.sha256 = parse_digest(json_string(blob, "digest", where), where);
+    file.hash_origin = "hub";
+    file.size = json_u64(blob, "size", where);
+    file.path = blob_name(blob, json_string(blob, "mediaType", where), model);
+    if (const int earlier = used[file.path]++; earlier > 0) file.path += fmt::format(".{}", earlier + 1);
+    out.push_back(std::move(file));
+  }
+  return out;
+}
+
 Listing list_oci(HttpClient& client, const Reference& reference, const Url& endpoint) {
   const Url url = endpoint.with_path_suffix(fmt::format("/v2/{}/manifests/{}", reference.repo, reference.revision));
   const GetOptions get{.headers = {kAccept}, .max_bytes = kMaxManifestBytes};
@@ -77,29 +99,16 @@ Listing list_oci(HttpClient& client, const Reference& reference, const Url& endp
     fail(ErrorKind::kCorrupt, "{}: the manifest hashes to {}, promised was {}", where, digest, printable(promised, 100));
   }
 
-  const Json manifest = parse_json(answer.body, where);
   Listing listing;
   listing.source = reference.text;
   listing.endpoint = endpoint.origin().text();
   listing.revision = digest;
-  const Json& layers = json_member(manifest, "layers", where);
-  if (!layers.is_array()) fail(ErrorKind::kCorrupt, "{}: layers is not an array", where);
-  std::vector<Json> blobs(layers.begin(), layers.end());
-  if (manifest.contains("config") && manifest["config"].is_object()) blobs.push_back(manifest["config"]);
-
   const std::string model = reference.repo.substr(reference.repo.rfind('/') + 1) +
                             (reference.revision.starts_with("sha256:") ? "" : "-" + reference.revision);
-  std::map<std::string, int> used;
-  for (const Json& blob : blobs) {
-    const std::string text = json_string(blob, "digest", where);
-    RemoteFile file;
-    file.sha256 = parse_digest(text, where);
-    file.hash_origin = "hub";
-    file.size = json_u64(blob, "size", where);
-    file.path = blob_name(blob, json_string(blob, "mediaType", where), model);
-    if (const int earlier = used[file.path]++; earlier > 0) file.path += fmt::format(".{}", earlier + 1);
-    file.urls.push_back(endpoint.with_path_suffix(fmt::format("/v2/{}/blobs/{}", reference.repo, text)));
-    listing.files.push_back(std::move(file));
+  listing.files = parse_registry_manifest(answer.body, where, model);
+  for (RemoteFile& file : listing.files) {
+    file.urls.push_back(
+        endpoint.with_path_suffix(fmt::format("/v2/{}/blobs/sha256:{}", reference.repo, file.sha256->hex())));
   }
   std::sort(listing.files.begin(), listing.files.end(),
             [](const RemoteFile& a, const RemoteFile& b) { return a.path < b.path; });

@@ -41,17 +41,15 @@ void probe(HttpClient& client, RemoteFile& file) {
     return;
   }
   if (head.status != 200 && head.status != 206) refuse(answer);
-  if (head.find("content-encoding") == nullptr) {
-    if (head.status == 206 && head.count("content-range") == 1) {
-      const auto range = parse_content_range(head.value("content-range"));
-      if (range && range->satisfied) file.size = range->total;
-    } else if (head.status == 200 && head.find("content-range") == nullptr) {
-      file.size = content_length(head);
-    }
-    if (!file.sha256) {
-      file.sha256 = representation_sha256(head);
-      if (file.sha256) file.hash_origin = "hub";
-    }
+  if (head.status == 206 && head.count("content-range") == 1) {
+    const auto range = parse_content_range(head.value("content-range"));
+    if (range && range->satisfied) file.size = range->total;
+  } else if (head.status == 200 && head.find("content-range") == nullptr) {
+    file.size = content_length(head);
+  }
+  if (!file.sha256) {
+    file.sha256 = representation_sha256(head);
+    if (file.sha256) file.hash_origin = "hub";
   }
   const bool wants_page = file.path.ends_with(".html") || file.path.ends_with(".htm");
   if (!wants_page && !file.sha256 && head.value("content-type").starts_with("text/html")) {

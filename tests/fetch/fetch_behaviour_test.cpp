@@ -212,6 +212,18 @@ TEST_F(Behaviour, ANextPageElsewhereIsRefused) {
   EXPECT_EQ(run(), 3);
 }
 
+TEST_F(Behaviour, PagesInACircleEnd) {
+  start_hub();
+  Fault f = fault("/tree/", "status");
+  f.status = 200;
+  f.times = -1;
+  f.text = "[]";
+  f.headers = {{"Link", "<" + hub_->url() + "/api/models/o/m/tree/x?cursor=1>; rel=\"next\""}};
+  hub_->add_fault(f);
+  EXPECT_EQ(run(), 3);
+  EXPECT_LE(requests_to("/tree/"), 3u);
+}
+
 TEST_F(Behaviour, EmptyAndTinyFiles) {
   write_text(root() / "o/m/empty.gguf", "");
   write_text(root() / "o/m/empty.txt", "");
