@@ -102,7 +102,6 @@ int DownloadEngine::poll_timeout_ms() const {
 }
 
 void DownloadEngine::activate_files() {
-  // Checking what is already there needs no network: it may run ahead of the downloads.
   while (next_file_ < files_.size() && active_.size() < static_cast<size_t>(std::max(1, options_.files_at_once))) {
     FileDownload& file = *files_[next_file_++];
     active_.push_back(&file);

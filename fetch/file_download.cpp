@@ -57,7 +57,9 @@ std::optional<size_t> FileDownload::pick_source(Clock::time_point now) const {
   for (const bool ranged : {true, false}) {
     for (size_t i = 0; i < sources.size(); ++i) {
       const Source& source = sources[i];
-      if (!source.dead && source.ranges == ranged && source.ready_at <= now && !source.resolving) return i;
+      if (source.dead || source.ranges != ranged || source.ready_at > now) continue;
+      if (source.resolving) return std::nullopt;  // better than any after it, and about to be known
+      return i;
     }
     // A ranged source that is only waiting is better than giving up what is there for a whole body.
     if (ranged && std::any_of(sources.begin(), sources.end(), [](const Source& s) { return !s.dead && s.ranges; })) {
