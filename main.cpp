@@ -2,6 +2,7 @@
 // where errors end, and the exit codes.
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "calibrate/calibrate.h"
 #include "fetch/fetch.h"
 #include "fetch/http_source.h"
+#include "fetch/refetch.h"
 #include "repack/repack.h"
 #include "repack/unpack.h"
 #include "runtime/eval.h"
@@ -34,11 +36,37 @@ tierpack::CommandRun setup_inspect(CLI::App& app) {
       app, [](const std::string& reference) { return tierpack::fetch::open_remote_gguf(reference); });
 }
 
+// verify asks hubs and repairs from them through fetch.
+tierpack::CommandRun setup_verify(CLI::App& app) {
+  namespace fetch = tierpack::fetch;
+  namespace verify = tierpack::verify;
+  const auto network = std::make_shared<fetch::NetworkOptions>();
+  verify::Remote remote;
+  remote.list = [network](const std::string& reference, const std::string& endpoint, const verify::FileSelection& selection) {
+    return fetch::list_promises(reference, endpoint, {selection.include, selection.exclude}, *network);
+  };
+  remote.repair = [network](const verify::RepairRequest& request) {
+    std::vector<verify::RepairedFile> out;
+    for (const fetch::RefetchedFile& file : fetch::refetch(
+             {request.reference, request.endpoint, request.directory, request.is_cache, request.paths}, *network)) {
+      out.push_back({file.path, file.bytes, file.downloaded_bytes, file.failure, file.message, file.kept_as});
+    }
+    return out;
+  };
+  remote.selects = [](const verify::FileSelection& selection, const std::string& path) {
+    return fetch::Selection{selection.include, selection.exclude}.selects(path);
+  };
+  const tierpack::CommandRun run = verify::setup_verify(app, std::move(remote));
+  CLI::Option_group* const group = app.add_option_group("Network", "With --repair, and --against a hub");
+  fetch::add_network_options(*group, *group, *network);
+  return run;
+}
+
 // In the order a model travels.
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"fetch", "Get a model from a hub, every byte proved", tierpack::fetch::setup_fetch},
-      {"verify", "Check a source or a pack against what it must be", tierpack::verify::setup_verify},
+      {"verify", "Check a source or a pack against what it must be", setup_verify},
       {"inspect", "Describe a model from its headers", setup_inspect},
       {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},
       {"unpack", "Restore the checkpoint a pack was made from", tierpack::repack::setup_unpack},

@@ -156,13 +156,4 @@ int run_fetch(const FetchOptions& options) {
   return code;
 }
 
-int refetch_files(const std::string& lock, const std::string& directory, const std::vector<std::string>& paths) {
-  FetchOptions options;
-  options.reference = lock;
-  options.to = directory;
-  options.force = true;
-  for (const std::string& path : paths) options.selection.include.push_back(glob_escape(path));
-  return run_fetch(options);
-}
-
 }  // namespace tierpack::fetch

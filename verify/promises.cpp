@@ -27,7 +27,7 @@ void merge(Reference& into, const Reference& more) {
       added.push_back(file);
     } else if (same->sha256 != file.sha256) {
       fail(ErrorKind::kCorrupt, "{}: {} promises SHA-256 {}, {} promises {}; remove the one that is out of date", file.path,
-           same->origin, same->sha256.hex(), file.origin, file.sha256.hex());
+           same->origin, same->sha256->hex(), file.origin, file.sha256->hex());
     }
   }
   into.files.insert(into.files.end(), added.begin(), added.end());
@@ -51,10 +51,32 @@ Reference read_reference(const fs::path& path) {
   const std::vector<LockFile> files = json ? parse_lock(text, name).files : parse_sha256sums(text, name);
   if (files.empty()) fail(ErrorKind::kCorrupt, "{}: names no file", name);
   for (const LockFile& file : files) {
-    out.files.push_back({file.path, json ? std::optional(file.size) : std::nullopt, file.sha256, name});
+    out.files.push_back({.path = file.path,
+                         .bytes = json ? std::optional(file.size) : std::nullopt,
+                         .sha256 = file.sha256,
+                         .git_sha1 = file.git_sha1,
+                         .hash_origin = file.hash_origin,
+                         .origin = name});
   }
   sort_by_path(out.files);
   return out;
+}
+
+Reference reference_of(const PromisedList& list) {
+  Reference out;
+  out.origins.push_back(list.files.empty() ? list.reference : list.files.front().origin);
+  out.files = list.files;
+  sort_by_path(out.files);
+  const bool any = std::any_of(out.files.begin(), out.files.end(),
+                               [](const PromisedFile& file) { return file.sha256 || file.git_sha1; });
+  if (!any) fail(ErrorKind::kCorrupt, "{}: publishes no checksums, so it cannot prove anything", list.reference);
+  return out;
+}
+
+bool is_remote_reference(const std::string& text) {
+  constexpr std::string_view kSchemes[] = {"hf:", "ms:", "ollama:", "oci:", "http://", "https://", "file://"};
+  return std::any_of(std::begin(kSchemes), std::end(kSchemes),
+                     [&](std::string_view scheme) { return text.starts_with(scheme); });
 }
 
 std::optional<Reference> find_reference(const fs::path& directory) {

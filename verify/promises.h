@@ -1,4 +1,4 @@
-// What the files of a directory are promised to be: from a lock, a SHA256SUMS file, or both.
+// What the files of a directory are promised to be: from a lock, a SHA256SUMS file, both, or a source asked anew.
 #pragma once
 
 #include <filesystem>
@@ -6,18 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "base/digest.h"
+#include "formats/promised_file.h"
 
 namespace tierpack::verify {
 
 inline constexpr const char* kSumsFileName = "SHA256SUMS";
 
-struct PromisedFile {
-  std::string path;  // relative to the directory
-  std::optional<uint64_t> bytes;
-  Sha256Digest sha256;
-  std::string origin;  // the reference that promises it
-};
+using tierpack::PromisedFile;
 
 struct Reference {
   std::vector<std::string> origins;  // files the promises came from, as paths for messages
@@ -39,5 +34,11 @@ std::optional<PlacedReference> find_reference_above(const std::filesystem::path&
 
 // A lock or a SHA256SUMS file, told apart by its first byte.
 Reference read_reference(const std::filesystem::path& path);
+
+// A list as a reference. Throws kCorrupt when it promises no hash at all.
+Reference reference_of(const PromisedList& list);
+
+// Whether `text` names a source on a network ("hf:...", "https://...") rather than a file.
+bool is_remote_reference(const std::string& text);
 
 }  // namespace tierpack::verify

@@ -20,6 +20,17 @@ const char* finding_kind_name(Finding::Kind kind) {
     case Finding::Kind::kUnlisted: return "unlisted";
     case Finding::Kind::kUnfinished: return "unfinished";
     case Finding::Kind::kUnproved: return "unproved";
+    case Finding::Kind::kSuspicious: return "suspicious";
+  }
+  return "";
+}
+
+const char* status_name(FileResult::Status status) {
+  switch (status) {
+    case FileResult::Status::kProved: return "proved";
+    case FileResult::Status::kWrong: return "wrong";
+    case FileResult::Status::kMissing: return "missing";
+    case FileResult::Status::kUnproved: return "unproved";
   }
   return "";
 }

@@ -13,6 +13,7 @@ namespace tierpack::verify {
 struct ContainerFile {
   std::string name;  // for findings
   std::filesystem::path path;
+  bool is_proved = false;  // its hash is the promised one: what is odd about it is the publisher's
 };
 
 // .gguf, .safetensors and .safetensors.index.json.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <set>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -12,7 +13,7 @@
 #include "formats/pack_layout.h"
 #include "formats/packed_shard.h"
 #include "verify/range_checksums.h"
-#include "verify/promises.h"
+#include "verify/reference_choice.h"
 #include "verify/verify_path.h"
 
 namespace tierpack::verify {
@@ -39,10 +40,11 @@ class PackVerification {
       check_files();
       check_metadata();
       check_others();
-      if (options_.against) check_against();
+      if (!options_.against.empty()) check_against();
       if (options_.deep) check_shards();
     }
     sort_findings(report_);
+    give_advice();
     return std::move(report_);
   }
 
@@ -145,7 +147,9 @@ class PackVerification {
             piece,
             [&](size_t i, const Xxh128& found) {
               const Record& record = manifest_.records[records[i]];
-              if (found == record.checksum || ++wrong > kFindingsPerFile) return;
+              if (found == record.checksum) return;
+              note_damage(records[i]);
+              if (++wrong > kFindingsPerFile) return;
               add(Finding::Kind::kRecord, name,
                   fmt::format("record {} at byte {} ({} bytes, {}) has checksum {}, the pack says {}", records[i],
                               record.offset, record.bytes, owner_of(records[i]), found.hex(), record.checksum.hex()));
@@ -179,7 +183,9 @@ class PackVerification {
         for (uint64_t i = 0; i < count; ++i) {
           const Bytes one = Bytes(buffer).subspan(i * table.unit_bytes(), table.unit_bytes());
           const uint64_t page = first_page + i * table.pages_per_row;
-          if (unit_is_intact(one, page) || ++wrong > kFindingsPerFile) continue;
+          if (unit_is_intact(one, page)) continue;
+          note_damage(table.name);
+          if (++wrong > kFindingsPerFile) continue;
           add(Finding::Kind::kPage, segment_file_name(Segment::kRows),
               fmt::format("page {} at byte {} (rows {} and on of {}) does not match its checksum", page, page * kPageBytes,
                           (unit + i) * table.unit_rows(), table.name));
@@ -204,6 +210,40 @@ class PackVerification {
     return "no owner";
   }
 
+  void note_damage(const std::string& tensor) {
+    const std::lock_guard lock(mutex_);
+    damaged_tensors_.insert(tensor);
+  }
+
+  void note_damage(uint32_t record) {
+    for (const DenseTensor& tensor : manifest_.dense) {
+      if (tensor.record == record) return note_damage(tensor.name);
+    }
+    for (const ExpertLayer& layer : manifest_.expert_layers) {
+      if (record < layer.first_record || record - layer.first_record >= layer.experts) continue;
+      for (const ExpertPart* part : layer.parts()) note_damage(part->tensor);
+    }
+  }
+
+  // A pack is made, not published: nobody has its bytes to download. What can be told is which shards of the source the
+  // damaged records were made from.
+  void give_advice() {
+    if (report_.ok()) return;
+    if (!damaged_tensors_.empty()) {
+      std::string shards;
+      for (const SourceShard& shard : manifest_.sources) {
+        const bool needed = std::any_of(shard.pieces.begin(), shard.pieces.end(), [&](const SourcePiece& piece) {
+          return piece.from == SourcePiece::From::kTensor && damaged_tensors_.count(piece.tensor) > 0;
+        });
+        if (needed) shards += fmt::format("{}{} (SHA-256 {})", shards.empty() ? "" : ", ", shard.path, shard.sha256.hex());
+      }
+      report_.advice.push_back(fmt::format("the damaged bytes belong to {} tensor{} from {}", damaged_tensors_.size(),
+                                           damaged_tensors_.size() == 1 ? "" : "s", shards));
+    }
+    report_.advice.push_back(fmt::format("a pack cannot be downloaded, so it is not repaired in place: fetch its source again and "
+                                         "run tierpack repack SOURCE --to {}", report_.path));
+  }
+
   // What the reader asks of the pack as a whole; files already found wrong are not complained about again.
   void check_metadata() {
     if (!report_.ok()) return;
@@ -224,18 +264,20 @@ class PackVerification {
 
   // A reference for a pack speaks of its source shards.
   void check_against() {
-    const Reference reference = read_reference(*options_.against);
-    report_.references.push_back(options_.against->string());
+    const Reference reference = read_against(options_);
+    report_.references.push_back(options_.against);
     for (const SourceShard& shard : manifest_.sources) {
       const auto promised = std::find_if(reference.files.begin(), reference.files.end(), [&](const PromisedFile& file) {
         return fs::path(file.path).filename() == shard.path;
       });
       if (promised == reference.files.end()) {
-        add(Finding::Kind::kUnlisted, shard.path, "is not mentioned by " + options_.against->string());
-      } else if (promised->sha256 != shard.sha256) {
+        add(Finding::Kind::kUnlisted, shard.path, "is not mentioned by " + options_.against);
+      } else if (!promised->sha256) {
+        add(Finding::Kind::kUnlisted, shard.path, "has no SHA-256 in " + options_.against);
+      } else if (*promised->sha256 != shard.sha256) {
         add(Finding::Kind::kShard, shard.path,
             fmt::format("the pack was made from a file with SHA-256 {}, {} promises {}", shard.sha256.hex(),
-                        options_.against->string(), promised->sha256.hex()));
+                        options_.against, promised->sha256->hex()));
       }
     }
   }
@@ -271,6 +313,7 @@ class PackVerification {
   PackManifest manifest_;
   std::optional<Pack> pack_;
   Progress* progress_ = nullptr;
+  std::set<std::string> damaged_tensors_;
   std::mutex mutex_;
   Report report_;
 };

@@ -804,19 +804,6 @@ TEST_F(Behaviour, EventsAreOneJsonObjectALine) {
   EXPECT_EQ(seen["summary"], 1);
 }
 
-TEST_F(Behaviour, RefetchReplacesExactlyTheNamedFiles) {
-  start_hub();
-  ASSERT_EQ(run(), 0);
-  const std::string lock = (target() / "tierpack.lock.json").string();
-  const std::string before = read_text(lock);
-  write_text(target() / "model.bin", noise(kModelBytes, 9));
-  write_text(target() / "config.json", "also wrong, but not named");
-  EXPECT_EQ(fetch::refetch_files(lock, target().string(), {"model.bin"}), 0);
-  EXPECT_TRUE(fetched("model.bin") == model_);
-  EXPECT_EQ(fetched("config.json"), "also wrong, but not named");
-  EXPECT_EQ(read_text(lock), before);
-}
-
 TEST_F(Behaviour, MessagesOfServersCannotDriveTheTerminal) {
   start_hub();
   Fault f = fault("/api/models", "status");

@@ -20,8 +20,12 @@ using testing_support::TempDirectory;
 using testing_support::thrown_by;
 using testing_support::write_file;
 
-Report verify_at(const fs::path& path, std::optional<fs::path> against = std::nullopt) {
-  return verify_path({path, std::move(against), false, 2, ProgressStyle::kSilent});
+Report verify_at(const fs::path& path, const fs::path& against = {}) {
+  VerifyOptions options;
+  options.path = path;
+  options.against = against.string();
+  options.jobs = 2;
+  return verify_path(options);
 }
 
 void write_sums(const fs::path& directory) {

@@ -18,11 +18,20 @@ using testing_support::TempDirectory;
 using testing_support::TinyPack;
 using testing_support::write_file;
 
+VerifyOptions options_for(const fs::path& path, bool deep, const std::string& against = {}) {
+  VerifyOptions options;
+  options.path = path;
+  options.against = against;
+  options.deep = deep;
+  options.jobs = 2;
+  return options;
+}
+
 class VerifyPack : public testing::Test {
  protected:
   void SetUp() override { tiny_.write(path_); }
   Report run(bool deep = false, std::optional<fs::path> against = std::nullopt) {
-    return verify_path({path_, std::move(against), deep, 2, ProgressStyle::kSilent});
+    return verify_path(options_for(path_, deep, against ? against->string() : ""));
   }
   // "kind where" of every problem.
   static std::vector<std::string> problems_of(const Report& report) {
@@ -105,7 +114,7 @@ TEST_F(VerifyPack, DamageThatTheManifestAgreesWithIsFoundByDepth) {
   }
   wrong.seal();
   wrong.write(dir_ / "wrong.tierpack");
-  const VerifyOptions shallow{dir_ / "wrong.tierpack", std::nullopt, false, 2, ProgressStyle::kSilent};
+  const VerifyOptions shallow = options_for(dir_ / "wrong.tierpack", false);
   EXPECT_TRUE(verify_path(shallow).ok());
   VerifyOptions deep = shallow;
   deep.deep = true;
@@ -145,12 +154,12 @@ TEST_F(VerifyPack, ProfileOfAnotherIdIsFound) {
   wrong.manifest.profile_id = Sha256::of(as_bytes("another"));
   wrong.seal();
   wrong.write(dir_ / "wrong.tierpack");
-  EXPECT_FALSE(verify_path({dir_ / "wrong.tierpack", std::nullopt, false, 1, ProgressStyle::kSilent}).ok());
+  EXPECT_FALSE(verify_path(options_for(dir_ / "wrong.tierpack", false)).ok());
 }
 
 TEST_F(VerifyPack, NameAloneMakesAPack) {
   fs::create_directories(dir_ / "empty.tierpack");
-  const Report report = verify_path({dir_ / "empty.tierpack", std::nullopt, false, 1, ProgressStyle::kSilent});
+  const Report report = verify_path(options_for(dir_ / "empty.tierpack", false));
   EXPECT_EQ(report.what, "pack");
   EXPECT_FALSE(report.ok());
 }
