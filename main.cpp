@@ -20,6 +20,7 @@
 #include "fetch/refetch.h"
 #include "repack/repack.h"
 #include "repack/unpack.h"
+#include "runtime/bench.h"
 #include "runtime/eval.h"
 #include "runtime/run.h"
 #include "runtime/server/serve.h"
@@ -73,6 +74,7 @@ const std::vector<Command>& commands() {
       {"calibrate", "Count which experts a workload uses", tierpack::calibrate::setup_calibrate},
       {"run", "Answer a prompt, or talk in the terminal", tierpack::setup_run},
       {"serve", "Serve a model with an OpenAI-compatible HTTP API", tierpack::server::setup_serve},
+      {"bench", "Measure how fast a pack runs here", tierpack::setup_bench},
       {"eval", "Measure a model's logits on token ids or a text", tierpack::setup_eval},
   };
   return table;
