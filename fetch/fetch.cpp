@@ -20,8 +20,8 @@ CommandRun setup_fetch(CLI::App& app) {
   app.add_option("REF", o.reference, "hf:ORG/NAME[@REV], ms:ORG/NAME[@REV], ollama:NAME[:TAG], oci:HOST/NAME[:TAG], URL, or a lock file")
       ->required();
   app.add_option("--to", o.to, "Directory for the files (of a lock file: where it is)");
-  app.add_option("--include", o.selection.include, "Only files that match this pattern; * also matches /; repeatable");
-  app.add_option("--exclude", o.selection.exclude, "Not the files that match this pattern; repeatable");
+  app.add_option("--include", o.selection.include, "Only files that match this pattern; * also matches /; repeatable")->allow_extra_args(false);
+  app.add_option("--exclude", o.selection.exclude, "Not the files that match this pattern; repeatable")->allow_extra_args(false);
   app.add_option("--revision", o.revision, "Branch, tag or commit; pinned to a commit before anything is fetched");
   app.add_option("--sha256", o.sha256, "What the single file must hash to");
   app.add_option("--lock", o.lock, "Where to write the lock (default: tierpack.lock.json in the directory)");

@@ -6,7 +6,8 @@ namespace tierpack::fetch {
 
 void add_network_options(CLI::App& network, CLI::App& trust, NetworkOptions& o) {
   network.add_option("--endpoint", o.endpoint, "Base URL of the hub (default: HF_ENDPOINT or the hub's own)");
-  network.add_option("--mirror", o.mirrors, "Another place with the same files: a base URL, hf:ORG/NAME or ms:ORG/NAME; repeatable");
+  network.add_option("--mirror", o.mirrors, "Another place with the same files: a base URL, hf:ORG/NAME or ms:ORG/NAME; repeatable")
+      ->allow_extra_args(false);
   network.add_option("--connections", o.connections, "Connections over all files: a number, or auto")->capture_default_str();
   network.add_option("--limit-rate", o.limit_rate, "Bytes per second over all connections, such as 20M");
   network.add_option("--range-size", o.range_size, "Bytes asked for in one request (default: by file size)");

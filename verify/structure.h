@@ -1,4 +1,5 @@
-// Whether model files are well-formed: headers, ranges, and sets that must be complete.
+// Whether model files are well-formed: headers, ranges, sets that must be complete; and whether they are what their names
+// say at all.
 #pragma once
 
 #include <filesystem>
@@ -19,8 +20,10 @@ struct ContainerFile {
 // .gguf, .safetensors and .safetensors.index.json.
 bool is_container(const std::string& name);
 
-// Looks at those of `files` that are containers. With `sets`, split GGUF models and safetensors indexes must be complete.
-// With `deep`, the values of safetensors files are searched for NaN and infinity (GGUF's quantised blocks are not).
-std::vector<Finding> check_containers(const std::vector<ContainerFile>& files, bool sets, bool deep, ThreadTeam& team);
+// Looks at the heads of all `files` (pointers instead of weights, error pages, pickles), and closely at the containers
+// among them. With `sets`, the files are all there is: split GGUF models, safetensors indexes and numbered shards must be
+// complete. With `deep`, all values are searched for NaN and infinity (of quantised blocks, the scales) and for long runs
+// of zeros.
+std::vector<Finding> check_structure(const std::vector<ContainerFile>& files, bool sets, bool deep, ThreadTeam& team);
 
 }  // namespace tierpack::verify

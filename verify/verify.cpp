@@ -131,8 +131,10 @@ CommandRun setup_verify(CLI::App& app, Remote remote) {
                  "What the files are held against: a lock or SHA256SUMS (default: those in the directory); hub: where the lock "
                  "says they come from, asked again; hf:ORG/NAME[@REV], ms:..., ollama:..., oci:..., URL of a SHA256SUMS. For a pack: what "
                  "its source shards must be");
-  app.add_option("--include", job.selection.include, "Only files that match this pattern; * also matches /; repeatable");
-  app.add_option("--exclude", job.selection.exclude, "Not the files that match this pattern; repeatable");
+  app.add_option("--include", job.selection.include, "Only files that match this pattern; * also matches /; repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--exclude", job.selection.exclude, "Not the files that match this pattern; repeatable")
+      ->allow_extra_args(false);
   app.add_flag("--deep", job.deep,
                "Packs: also recompute the SHA-256 of every source shard; models: look into all values for NaN, infinity and "
                "holes of zeros");

@@ -132,6 +132,7 @@ class FileVerification {
       if (!options_.selects(name)) continue;
       if (!is_container(name)) {
         ++others;
+        bystanders_.push_back({name, entry.path()});
         continue;
       }
       if (chosen_.reference) {
@@ -287,13 +288,20 @@ class FileVerification {
   }
 
   void check_structure() {
-    std::vector<ContainerFile> containers;
+    std::vector<ContainerFile> files = bystanders_;
     for (const auto& [name, file] : files_) {
       if (file.result.status == FileResult::Status::kMissing) continue;
-      containers.push_back({name, directory_ / name, file.result.status == FileResult::Status::kProved});
+      files.push_back({name, directory_ / name, file.result.status == FileResult::Status::kProved});
+    }
+    // The longest work first.
+    if (options_.deep) {
+      std::stable_sort(files.begin(), files.end(), [&](const ContainerFile& a, const ContainerFile& b) {
+        std::error_code failed;
+        return fs::file_size(a.path, failed) > fs::file_size(b.path, failed);
+      });
     }
     // A single file is judged alone; a directory should hold whole sets.
-    const std::vector<Finding> findings = check_containers(containers, report_.what != "file", options_.deep, team_);
+    const std::vector<Finding> findings = verify::check_structure(files, report_.what != "file", options_.deep, team_);
     report_.findings.insert(report_.findings.end(), findings.begin(), findings.end());
   }
 
@@ -337,6 +345,7 @@ class FileVerification {
   fs::path directory_;
   ChosenReference chosen_;
   std::map<std::string, Candidate> files_;
+  std::vector<ContainerFile> bystanders_;  // neither promised nor containers; only their heads are looked at
   Report report_;
 };
 

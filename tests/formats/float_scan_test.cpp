@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <span>
 
+#include "formats/dequant.h"
+#include "formats/dtype_blocks.h"
 #include "formats/quant_decode.h"
 
 namespace tierpack {
@@ -73,6 +77,51 @@ TEST(FloatScan, WideAndRareTypes) {
   EXPECT_EQ(scan_floats(HfType::kF8E4M3Fnuz, negative_zero).nan, 3u);
   EXPECT_EQ(scan_floats(HfType::kF8E4M3, negative_zero).nan, 0u);
   EXPECT_TRUE(scan_floats(HfType::kF4, std::vector<std::byte>(3, std::byte{0xFF})).clean());
+}
+
+// A quantised block has a bad scale exactly when decoding it gives a value that is not finite.
+TEST(FloatScan, BlockScalesAreWhatDecodingShows) {
+  std::mt19937_64 random(8);
+  for (const DTypeTraits& type : all_dtypes()) {
+    // Not decoded, with scales that decoding ignores or reads as numbers, or beyond f32.
+    if (type.type == DType::kQ8_1 || type.type == DType::kQ8_K || type.type == DType::kMXFP4 || type.type == DType::kNVFP4 ||
+        type.type == DType::kF64) {
+      continue;
+    }
+    size_t bad = 0, good = 0;
+    for (int round = 0; round < 3000; ++round) {
+      std::vector<std::byte> block(type.block_bytes);
+      for (std::byte& byte : block) byte = static_cast<std::byte>(random() % 3 == 0 ? 0x7C | (random() & 0x83) : random());
+      if (type.type == DType::kIQ1_M) {  // the scale's nibbles, all ones in its exponent now and then
+        if (random() % 2 == 0) block[55] = static_cast<std::byte>(0x7F), block[53] = static_cast<std::byte>(random() | 0xC0);
+      }
+      std::vector<float> values(type.block_elements);
+      dequantize_row(type.type, block.data(), values.data(), values.size());
+      const bool finite = std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+      ASSERT_EQ(scan_floats(type.type, block).clean(), finite) << type.name << " round " << round;
+      ++(finite ? good : bad);
+    }
+    EXPECT_GT(good, 50u) << type.name;
+    EXPECT_EQ(bad > 50, has_nonfinite_codes(type.type)) << type.name;
+  }
+}
+
+TEST(FloatScan, ByteScalesAndUnusedSumsCount) {
+  BlockMXFP4 mx{};
+  BlockNVFP4 nv{};
+  BlockQ8_1 q8_1{};
+  BlockQ8_K q8_k{};
+  const auto scan = [](DType type, const auto& block) { return scan_floats(type, std::as_bytes(std::span(&block, 1))); };
+  EXPECT_TRUE(scan(DType::kMXFP4, mx).clean());
+  mx.e = 0xFF;
+  EXPECT_EQ(scan(DType::kMXFP4, mx).nan, 1u);
+  EXPECT_TRUE(scan(DType::kNVFP4, nv).clean());
+  nv.d[3] = 0x7F;
+  EXPECT_EQ(scan(DType::kNVFP4, nv).nan, 1u);
+  q8_1.s = 0x7C00;
+  EXPECT_EQ(scan(DType::kQ8_1, q8_1).inf, 1u);
+  q8_k.d = std::nanf("");
+  EXPECT_EQ(scan(DType::kQ8_K, q8_k).nan, 1u);
 }
 
 }  // namespace
