@@ -39,7 +39,7 @@ const char* kind_name(ErrorKind kind) {
 
 void fail_errno(const std::string& what) {
   const int code = errno;
-  const ErrorKind kind = code == ENOSPC || code == EDQUOT ? ErrorKind::kCapacity : ErrorKind::kIo;
+  const ErrorKind kind = code == ENOSPC || code == EDQUOT || code == EFBIG ? ErrorKind::kCapacity : ErrorKind::kIo;
   throw Error(kind, what + ": " + std::strerror(code));
 }
 

@@ -25,6 +25,7 @@ void install_interrupt_handlers() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  std::signal(SIGXFSZ, SIG_IGN);  // the write fails with EFBIG instead
 }
 
 bool interrupted() { return interrupt_count > 0; }

@@ -3,7 +3,8 @@
 
 namespace tierpack {
 
-// Installs handlers for SIGINT and SIGTERM: the first signal sets the flag, a second one ends the process at once.
+// Installs handlers for SIGINT and SIGTERM: the first signal sets the flag, a second one ends the process at once. A write
+// beyond the limit on file sizes (ulimit -f) fails like one on a full disk instead of ending the process.
 void install_interrupt_handlers();
 bool interrupted();
 // Throws kInterrupted if a signal has arrived.

@@ -150,7 +150,7 @@ std::optional<std::string> Directory::read_small(const std::string& name, uint64
 }
 
 void Directory::write_atomically(const std::string& name, std::string_view content, unsigned mode) const {
-  const std::string temporary = fmt::format("{}.tmp-{}", name.substr(0, 200), random_suffix());
+  const std::string temporary = temporary_name(name);
   try {
     File file = create_file(temporary, mode);
     file.write_at(0, as_bytes(content));
@@ -190,7 +190,18 @@ void Directory::remove(const std::string& name) const {
 
 void Directory::remove_directory(const std::string& name) const { ::unlinkat(fd_, name.c_str(), AT_REMOVEDIR); }
 
+std::string Directory::temporary_name(const std::string& name) const {
+  return fmt::format("{}.tmp-{}", name.substr(0, 200), random_suffix());
+}
+
 bool Directory::rename_into(const std::string& from, const Directory& to, const std::string& name, bool replace) const {
+  if (const auto renamed = try_rename_into(from, to, name, replace)) return *renamed;
+  errno = EXDEV;
+  fail_errno(fmt::format("cannot rename {} to {}", path_of(from), to.path_of(name)));
+}
+
+std::optional<bool> Directory::try_rename_into(const std::string& from, const Directory& to, const std::string& name,
+                                               bool replace) const {
   int status = 0;
   if (replace) {
     status = ::renameat(fd_, from.c_str(), to.fd_, name.c_str());
@@ -204,6 +215,7 @@ bool Directory::rename_into(const std::string& from, const Directory& to, const 
   }
   if (status != 0) {
     if (!replace && errno == EEXIST) return false;
+    if (errno == EXDEV) return std::nullopt;
     fail_errno(fmt::format("cannot rename {} to {}", path_of(from), to.path_of(name)));
   }
   to.sync();
@@ -212,7 +224,7 @@ bool Directory::rename_into(const std::string& from, const Directory& to, const 
 }
 
 void Directory::make_link(const std::string& name, const std::string& target) const {
-  const std::string temporary = fmt::format("{}.tmp-{}", name.substr(0, 200), random_suffix());
+  const std::string temporary = temporary_name(name);
   if (::symlinkat(target.c_str(), fd_, temporary.c_str()) != 0) {
     fail_errno(fmt::format("cannot create the link {}", path_of(name)));
   }

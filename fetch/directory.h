@@ -55,6 +55,10 @@ class Directory {
   void remove_directory(const std::string& name) const;  // only if empty; does nothing otherwise
   // Renames into `to`; without `replace`, false when the name is taken. Both directories are flushed.
   bool rename_into(const std::string& from, const Directory& to, const std::string& name, bool replace) const;
+  // As rename_into; nullopt if `to` is on another file system.
+  std::optional<bool> try_rename_into(const std::string& from, const Directory& to, const std::string& name, bool replace) const;
+  // A name that nothing has, for what will become `name`.
+  std::string temporary_name(const std::string& name) const;
   // A symbolic link `name` -> `target`, replacing an existing link.
   void make_link(const std::string& name, const std::string& target) const;
   void sync() const;

@@ -148,7 +148,7 @@ bool DownloadEngine::start_transfer(FileDownload& file) {
   if (!source.ranges) file.one_stream = true;
   if (file.one_stream || !file.total) {
     if (!file.transfers.empty()) return false;
-    if (file.one_stream && !file.part->extents().extents().empty()) restart_part(file);
+    if (file.one_stream && !file.is_promised() && !file.part->extents().extents().empty()) restart_part(file);
     const uint64_t from = file.one_stream ? 0 : file.part->extents().prefix_end();
     launch(file, *choice, {from, from}, true, false);
     return true;
@@ -207,6 +207,7 @@ void DownloadEngine::collect_finished() {
     curl_easy_getinfo(easy, CURLINFO_PRIVATE, &self);
     auto* const transfer = reinterpret_cast<RangeTransfer*>(self);
     curl_multi_remove_handle(multi_->multi, easy);
+    note_rate_limit(*transfer);
     if (transfer->judged() && transfer->decision().verdict == Verdict::kRedirect && !transfer->is_abandoned() &&
         transfer->follow()) {
       curl_easy_setopt(easy, CURLOPT_PRIVATE, static_cast<void*>(transfer));

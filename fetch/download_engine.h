@@ -76,12 +76,21 @@ class DownloadEngine {
   void on_other_version(RangeTransfer& transfer);
   void on_denied(RangeTransfer& transfer);
   void on_expired(RangeTransfer& transfer);
-  void on_range_broken(RangeTransfer& transfer);
+  void on_range_broken(RangeTransfer& transfer, const std::string& problem);
+  void on_changed(RangeTransfer& transfer);
+  void on_busy(RangeTransfer& transfer);
+  void note_progress(FileDownload& file);
+  // Nothing is asked of a server before `until`, for whatever file.
+  void hold_server(const Origin& server, Clock::time_point until);
+  void note_rate_limit(RangeTransfer& transfer);
+  void demote_suspects(FileDownload& proved);
   void note_failure(FileDownload& file, Source& source, ErrorKind kind, const std::string& problem,
                     std::optional<double> asked_wait = std::nullopt);
   void bury_source(FileDownload& file, Source& source, ErrorKind kind, const std::string& problem);
   void fail_if_hopeless(FileDownload& file);
   std::string denial_text(const RangeTransfer& transfer) const;
+
+  std::string redacted(const std::string& text) const { return credentials_.redact(text); }
 
   const Directory& target_;
   const DownloadOptions& options_;

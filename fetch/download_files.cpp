@@ -24,6 +24,15 @@ std::string describe_other(const std::string& path, const std::string& found, co
                      found, expected);
 }
 
+bool is_lfs_pointer(const File& file) {
+  constexpr std::string_view kHead = "version https://git-lfs.github.com/spec/";
+  const uint64_t size = file.size();
+  if (size < kHead.size() || size > 1024) return false;
+  std::array<std::byte, kHead.size()> head{};
+  file.read_at(0, head);
+  return as_text(head) == kHead;
+}
+
 // Copies a whole file, sharing blocks where the file system can. Returns false when told to stop.
 bool copy_content(const File& from, File& to, uint64_t size, std::atomic<uint64_t>& done, const std::atomic<bool>& stop) {
   if (::ioctl(to.fd(), FICLONE, from.fd()) == 0) {
@@ -49,6 +58,14 @@ bool copy_content(const File& from, File& to, uint64_t size, std::atomic<uint64_
     in = out = static_cast<off_t>(done.load());
   }
   return true;
+}
+
+// Why the file failed matters more than that its last bytes could not be kept as well.
+void keep_part(PartFile& part) {
+  try {
+    part.checkpoint(part.snapshot());
+  } catch (const Error&) {
+  }
 }
 
 }  // namespace
@@ -183,6 +200,7 @@ void DownloadEngine::restart_part(FileDownload& file) {
   for (Source& source : file.sources) {
     for (auto& etag : source.etag) etag.reset();
     for (auto& modified : source.last_modified) modified.reset();
+    source.wrote.clear();
   }
   file.phase = FilePhase::kDownloading;
   start_hash(file);
@@ -264,6 +282,11 @@ void DownloadEngine::on_hashed(FileDownload& file, uint64_t generation, HashResu
     default: break;
   }
   if (!problem.empty()) return on_mismatch(file, problem);
+  if (!file.is_promised() && is_lfs_pointer(file.part->file())) {
+    file.part->discard();
+    return fail_file(file, ErrorKind::kCorrupt,
+                     file.remote.path + " is only a Git LFS pointer, not the file; a hub gives files at /resolve/, not at /raw/");
+  }
   file.hash_result = std::move(result);
   on_content_proved(file);
 }
@@ -271,6 +294,7 @@ void DownloadEngine::on_hashed(FileDownload& file, uint64_t generation, HashResu
 void DownloadEngine::on_content_proved(FileDownload& file) {
   file.outcome.sha256 = file.hash_result.sha256;
   file.outcome.size = *file.total;
+  demote_suspects(file);
   if (options_.reread) return reread(file);
   publish(file);
 }
@@ -279,7 +303,15 @@ void DownloadEngine::on_mismatch(FileDownload& file, const std::string& problem)
   if (file.is_finished()) return;
   cancel_transfers(file);
   hasher_.cancel(file.hash);
+  if (file.drop_foreign_bytes()) {
+    observer_.on_trouble(file.remote, problem + "; fetching again from the origin what mirrors brought", 0);
+    file.best_bytes = 0;
+    file.unsaved_bytes = std::max<uint64_t>(file.unsaved_bytes, 1);
+    file.phase = FilePhase::kDownloading;
+    return start_hash(file);
+  }
   ++file.mismatches;
+  file.best_bytes = 0;
   // Another try for every further source, for bytes left by an earlier run or copied from elsewhere, and one for luck, or
   // a few if that costs little.
   const int tries = (file.total.value_or(0) <= kSmallFile ? 3 : 1) + static_cast<int>(std::max<size_t>(file.sources.size(), 1) - 1) +
@@ -325,10 +357,10 @@ void DownloadEngine::publish(FileDownload& file) {
   auto renamed = std::make_shared<bool>(false);
   auto problem = std::make_shared<std::optional<Error>>();
   in_background(flusher_,
-                [this, &file, part = file.part, renamed, problem] {
+                [this, &file, part = file.part, content = file.outcome.sha256, renamed, problem] {
                   try {
                     const Directory directory = target_.below(file.final_directory, true);
-                    *renamed = part->publish(directory, file.final_name, options_.file_mode, options_.replace);
+                    *renamed = part->publish(directory, file.final_name, options_.file_mode, options_.replace, content);
                   } catch (const Error& e) {
                     if (e.kind() == ErrorKind::kCapacity) throw;
                     *problem = e;
@@ -378,11 +410,11 @@ void DownloadEngine::fail_file(FileDownload& file, ErrorKind kind, const std::st
   if (file.is_finished()) return;
   cancel_transfers(file);
   if (file.hash) hasher_.cancel(file.hash);
-  if (file.part) file.part->checkpoint(file.part->snapshot());
+  if (file.part) keep_part(*file.part);
   file.phase = FilePhase::kFailed;
   file.outcome.status = FileOutcome::Status::kFailed;
   file.outcome.kind = kind;
-  file.outcome.message = message;
+  file.outcome.message = redacted(message);
   file.part.reset();
   file.hash.reset();
   ++files_done_;

@@ -12,6 +12,8 @@ namespace {
 constexpr int kMaxBrokenRanges = 2;  // then a source is asked for whole bodies only
 constexpr int kMaxExpiries = 4;      // refusals of signed URLs in a row
 constexpr int kMaxRestarts = 2;      // because a validator changed
+constexpr int kMaxChanges = 2;       // then a source that speaks of another file is believed
+constexpr int kMaxCrumbs = 8;        // in a row, then a source is asked for whole bodies only
 
 std::string name_of(const RangeTransfer& transfer) {
   return transfer.file().sources[transfer.source_index()].url.origin().text();
@@ -22,8 +24,8 @@ std::string name_of(const RangeTransfer& transfer) {
 void DownloadEngine::note_failure(FileDownload& file, Source& source, ErrorKind kind, const std::string& problem,
                                   std::optional<double> asked_wait) {
   const RetryPolicy& retry = options_.retry;
-  if (source.progress_bytes >= retry.progress_bytes) source.failures = 0;
-  source.progress_bytes = 0;
+  if (file.progress_of(source) >= retry.progress_bytes) source.failures = 0;
+  source.best_at_failure = file.best_bytes;
   ++source.failures;
   // A delivery network that keeps failing may be left for another by asking the hub again.
   if (source.failures >= 2) source.located.reset();
@@ -35,7 +37,7 @@ void DownloadEngine::note_failure(FileDownload& file, Source& source, ErrorKind 
   }
   const double wait = wait_seconds(retry, source.failures, std::generate_canonical<double, 24>(random_), asked_wait);
   source.ready_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wait));
-  observer_.on_trouble(file.remote, problem, wait);
+  observer_.on_trouble(file.remote, redacted(problem), wait);
 }
 
 void DownloadEngine::bury_source(FileDownload& file, Source& source, ErrorKind kind, const std::string& problem) {
@@ -43,7 +45,7 @@ void DownloadEngine::bury_source(FileDownload& file, Source& source, ErrorKind k
   source.dead = true;
   source.dead_kind = kind;
   source.dead_reason = problem;
-  if (file.sources.size() > 1) observer_.on_trouble(file.remote, problem + "; this source is not asked again", 0);
+  if (file.sources.size() > 1) observer_.on_trouble(file.remote, redacted(problem) + "; this source is not asked again", 0);
 }
 
 void DownloadEngine::fail_if_hopeless(FileDownload& file) {
@@ -63,7 +65,7 @@ void DownloadEngine::on_transfer_end(RangeTransfer& transfer, int curl_code) {
   if (transfer.local_error()) std::rethrow_exception(transfer.local_error());
   if (transfer.is_resolver()) source.resolving = false;
   if (file.phase != FilePhase::kDownloading) return;
-  source.progress_bytes += transfer.received();
+  note_progress(file);
 
   const ExchangeResult result = transfer.exchange().finished(curl_code);
   if (transfer.is_abandoned()) {
@@ -110,11 +112,16 @@ void DownloadEngine::on_body_end(RangeTransfer& transfer, const ExchangeResult& 
     file.part->set_size(*file.total);
     // A git blob id needs the size first; such files come from listings, which know it.
   }
+  if (transfer.was_crumb() && ++source.short_answers > kMaxCrumbs) {
+    source.short_answers = 0;
+    return on_range_broken(transfer, name_of(transfer) + " answers ranges in crumbs");
+  }
+  if (!transfer.was_crumb()) source.short_answers = 0;
   source.renewed = false;
   source.broken_ranges = 0;
   source.failures = 0;
   source.expiries = 0;
-  source.progress_bytes = 0;
+  source.best_at_failure = file.best_bytes;
 }
 
 void DownloadEngine::on_verdict(RangeTransfer& transfer, const ExchangeResult&) {
@@ -124,21 +131,17 @@ void DownloadEngine::on_verdict(RangeTransfer& transfer, const ExchangeResult&) 
   const std::string problem = fmt::format("{} {}", name_of(transfer), decision.reason);
   switch (decision.verdict) {
     case Verdict::kNoRange:
-    case Verdict::kRangeBroken: return on_range_broken(transfer);
+    case Verdict::kRangeBroken: return on_range_broken(transfer, problem);
     case Verdict::kWrongObject: return note_failure(file, source, ErrorKind::kNetwork, problem);
     case Verdict::kEncoded:
       source.ask_untransformed = true;
       return note_failure(file, source, ErrorKind::kNetwork, problem);
-    case Verdict::kChanged: return bury_source(file, source, ErrorKind::kCorrupt, problem);
+    case Verdict::kChanged: return on_changed(transfer);
     case Verdict::kOtherVersion: return on_other_version(transfer);
     case Verdict::kProbe:
       source.probe_next = true;
       return note_failure(file, source, ErrorKind::kNetwork, problem);
-    case Verdict::kBackOff: {
-      const int status = transfer.head().status;
-      if (status == 429 || status == 503) control_.on_throttled();
-      return note_failure(file, source, ErrorKind::kNetwork, problem, server_wait(transfer.head(), std::time(nullptr)));
-    }
+    case Verdict::kBackOff: return on_busy(transfer);
     case Verdict::kExpired: return on_expired(transfer);
     case Verdict::kDenied: return on_denied(transfer);
     case Verdict::kGone: return bury_source(file, source, ErrorKind::kRefused, denial_text(transfer));
@@ -151,10 +154,66 @@ void DownloadEngine::on_verdict(RangeTransfer& transfer, const ExchangeResult&) 
   }
 }
 
-void DownloadEngine::on_range_broken(RangeTransfer& transfer) {
+void DownloadEngine::on_busy(RangeTransfer& transfer) {
+  Source& source = transfer.source();
+  const Origin server = transfer.exchange().hop().url.origin();
+  const int status = transfer.head().status;
+  const auto asked = server_wait(transfer.head(), std::time(nullptr));
+  if (status == 429 || status == 503) control_.on_throttled();
+  note_failure(transfer.file(), source, ErrorKind::kNetwork, fmt::format("{} {}", name_of(transfer), transfer.decision().reason),
+               asked);
+  if (!source.dead && (status == 429 || (status == 503 && asked))) hold_server(server, source.ready_at);
+}
+
+void DownloadEngine::hold_server(const Origin& server, Clock::time_point until) {
+  for (const auto& file : files_) {
+    for (Source& source : file->sources) {
+      const Url& next = source.located ? source.located->url : source.url;
+      if (next.origin() == server) source.ready_at = std::max(source.ready_at, until);
+    }
+  }
+}
+
+// A hub that says it will answer no further request of this kind is not asked before it will.
+void DownloadEngine::note_rate_limit(RangeTransfer& transfer) {
+  if (!transfer.judged() || transfer.head().status >= 400) return;
+  const auto wait = exhausted_limit(transfer.head());
+  if (!wait) return;
+  const double seconds = std::min(*wait, options_.retry.longest_server_wait_s);
+  hold_server(transfer.exchange().hop().url.origin(),
+              Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+}
+
+void DownloadEngine::note_progress(FileDownload& file) {
+  if (file.part) file.best_bytes = std::max(file.best_bytes, file.part->extents().bytes());
+}
+
+// The file was wrong with the bytes of these mirrors and right without them: other files ask them last.
+void DownloadEngine::demote_suspects(FileDownload& proved) {
+  if (!proved.is_promised()) return;
+  for (const Origin& suspect : std::exchange(proved.suspects, {})) {
+    observer_.on_trouble(proved.remote, suspect.text() + " served wrong bytes; other files ask it last", 0);
+    for (const auto& file : files_) {
+      if (file.get() == &proved || !file->transfers.empty()) continue;
+      std::stable_partition(file->sources.begin(), file->sources.end(),
+                            [&](const Source& source) { return source.is_origin || !(source.url.origin() == suspect); });
+    }
+  }
+}
+
+// No file of a pinned commit changes, and a delivery network may err: asked again a few times, then believed.
+void DownloadEngine::on_changed(RangeTransfer& transfer) {
   FileDownload& file = transfer.file();
   Source& source = transfer.source();
   const std::string problem = fmt::format("{} {}", name_of(transfer), transfer.decision().reason);
+  source.located.reset();
+  if (++source.changes > kMaxChanges) return bury_source(file, source, ErrorKind::kCorrupt, problem);
+  note_failure(file, source, ErrorKind::kCorrupt, problem);
+}
+
+void DownloadEngine::on_range_broken(RangeTransfer& transfer, const std::string& problem) {
+  FileDownload& file = transfer.file();
+  Source& source = transfer.source();
   if (!source.ranges) return note_failure(file, source, ErrorKind::kNetwork, problem);
   if (++source.broken_ranges < kMaxBrokenRanges) return note_failure(file, source, ErrorKind::kNetwork, problem);
   source.ranges = false;
@@ -184,7 +243,8 @@ void DownloadEngine::on_expired(RangeTransfer& transfer) {
   const std::string problem = fmt::format("{} {}", transfer.exchange().hop().url.origin().text(),
                                           transfer.decision().reason);
   source.located.reset();
-  if (source.progress_bytes >= options_.retry.progress_bytes) source.expiries = 0;
+  if (file.progress_of(source) >= options_.retry.progress_bytes) source.expiries = 0;
+  source.best_at_failure = file.best_bytes;
   if (++source.expiries > kMaxExpiries) {
     return bury_source(file, source, ErrorKind::kNetwork, problem + ", however often it is renewed");
   }
@@ -205,7 +265,9 @@ void DownloadEngine::on_denied(RangeTransfer& transfer) {
   }
   const std::string problem = denial_text(transfer);
   const Origin origin = transfer.source().url.origin();
-  // What the hub refuses for one file it refuses for all: do not ask a thousand times.
+  const bool about_the_file = transfer.head().status == 403 && transfer.head().value("x-error-code") != "GatedRepo";
+  if (about_the_file) return bury_source(transfer.file(), transfer.source(), ErrorKind::kRefused, problem);
+  // What the hub refuses for want of a token it refuses for all files: do not ask a thousand times.
   for (const auto& file : files_) {
     for (Source& source : file->sources) {
       if (source.url.origin() == origin) bury_source(*file, source, ErrorKind::kRefused, problem);

@@ -56,12 +56,13 @@ Environment read_environment(const Lookup& lookup) {
   const std::string cache = value("HF_HUB_CACHE");
   out.hf_cache = cache.empty() ? hf_home / "hub" : fs::path(cache);
 
+  const bool implicit = !truthy(value("HF_HUB_DISABLE_IMPLICIT_TOKEN"));
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    if (!out.hf_token.empty()) break;
+    if (!implicit || !out.hf_token.empty()) break;
     out.hf_token = value(name);
     out.hf_token_source = name;
   }
-  if (out.hf_token.empty()) {
+  if (implicit && out.hf_token.empty()) {
     const std::string path = value("HF_TOKEN_PATH");
     const fs::path file = path.empty() ? hf_home / "token" : fs::path(path);
     out.hf_token = read_token_file(file);
@@ -74,6 +75,8 @@ Environment read_environment(const Lookup& lookup) {
   out.modelscope_token = value("MODELSCOPE_API_TOKEN");
   out.modelscope_endpoint = value("MODELSCOPE_ENDPOINT");
   out.ca_file = value("SSL_CERT_FILE");
+  if (out.ca_file.empty()) out.ca_file = value("CURL_CA_BUNDLE");
+  if (value("http_proxy").empty()) out.http_proxy = value("HTTP_PROXY");
   out.ca_directory = value("SSL_CERT_DIR");
   return out;
 }

@@ -9,15 +9,17 @@
 namespace tierpack::fetch {
 
 struct Environment {
-  std::string hf_token;        // HF_TOKEN, else HUGGING_FACE_HUB_TOKEN, else the file HF_TOKEN_PATH or HF_HOME/token
+  // HF_TOKEN, else HUGGING_FACE_HUB_TOKEN, else the file HF_TOKEN_PATH or HF_HOME/token; "" with HF_HUB_DISABLE_IMPLICIT_TOKEN.
+  std::string hf_token;
   std::string hf_token_source; // which of these, for messages
   std::string hf_endpoint;     // HF_ENDPOINT, "" if unset
   std::filesystem::path hf_cache;  // HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME or ~/.cache, huggingface/hub
   bool offline = false;        // HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is 1, on, yes or true
   std::string modelscope_token;     // MODELSCOPE_API_TOKEN
   std::string modelscope_endpoint;  // MODELSCOPE_ENDPOINT
-  std::string ca_file;         // SSL_CERT_FILE
+  std::string ca_file;         // SSL_CERT_FILE, else CURL_CA_BUNDLE
   std::string ca_directory;    // SSL_CERT_DIR
+  std::string http_proxy;      // HTTP_PROXY, unless http_proxy is set (which libcurl reads)
 };
 
 using Lookup = std::function<const char*(const char*)>;

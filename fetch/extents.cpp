@@ -23,6 +23,16 @@ void ExtentSet::add(Extent extent) {
   }
 }
 
+void ExtentSet::remove(Extent extent) {
+  if (extent.begin >= extent.end) return;
+  std::vector<Extent> kept;
+  for (const Extent& e : extents_) {
+    if (e.begin < std::min(e.end, extent.begin)) kept.push_back({e.begin, std::min(e.end, extent.begin)});
+    if (std::max(e.begin, extent.end) < e.end) kept.push_back({std::max(e.begin, extent.end), e.end});
+  }
+  extents_ = std::move(kept);
+}
+
 void ExtentSet::clip(uint64_t end) {
   while (!extents_.empty() && extents_.back().begin >= end) extents_.pop_back();
   if (!extents_.empty()) extents_.back().end = std::min(extents_.back().end, end);
@@ -44,18 +54,23 @@ bool ExtentSet::covers(Extent extent) const {
                      [&](const Extent& e) { return e.begin <= extent.begin && extent.end <= e.end; });
 }
 
+std::vector<Extent> ExtentSet::missing(Extent extent) const {
+  std::vector<Extent> out;
+  uint64_t at = extent.begin;
+  for (auto e = std::lower_bound(extents_.begin(), extents_.end(), extent.begin,
+                                 [](const Extent& one, uint64_t begin) { return one.end <= begin; });
+       e != extents_.end() && e->begin < extent.end; ++e) {
+    if (e->begin > at) out.push_back({at, e->begin});
+    at = e->end;
+  }
+  if (at < extent.end) out.push_back({at, extent.end});
+  return out;
+}
+
 std::vector<Extent> remaining_ranges(const ExtentSet& done, const std::vector<Extent>& in_flight, uint64_t total) {
   ExtentSet taken = done;
   for (const Extent& extent : in_flight) taken.add(extent);
-  std::vector<Extent> out;
-  uint64_t at = 0;
-  for (const Extent& extent : taken.extents()) {
-    if (extent.begin >= total) break;
-    if (extent.begin > at) out.push_back({at, extent.begin});
-    at = extent.end;
-  }
-  if (at < total) out.push_back({at, total});
-  return out;
+  return taken.missing({0, total});
 }
 
 Extent next_range(const ExtentSet& done, const std::vector<Extent>& in_flight, uint64_t total, uint64_t max_bytes) {

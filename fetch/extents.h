@@ -17,6 +17,7 @@ struct Extent {
 class ExtentSet {
  public:
   void add(Extent extent);
+  void remove(Extent extent);
   void clear() { extents_.clear(); }
   // Drops everything at or beyond `end`.
   void clip(uint64_t end);
@@ -24,6 +25,8 @@ class ExtentSet {
   // End of the range that begins at 0, else 0: how far a hash from the start can go.
   uint64_t prefix_end() const;
   bool covers(Extent extent) const;
+  // The parts of `extent` that are not in the set, in order.
+  std::vector<Extent> missing(Extent extent) const;
   const std::vector<Extent>& extents() const { return extents_; }
   bool operator==(const ExtentSet&) const = default;
 

@@ -42,6 +42,8 @@ CommandRun setup_fetch(CLI::App& app) {
   mode->add_flag("--offline", o.offline, "Ask no network: check what is there against its lock");
   mode->add_flag("--dry-run", o.dry_run, "Show what would be fetched and whether it fits (exit 4 if not), fetch nothing");
   mode->add_flag("--no-space-check", o.no_space_check, "Begin although the disk seems too small");
+  mode->add_option("--checkpoint", o.checkpoint_s, "Seconds between the points from which a killed fetch continues")
+      ->check(CLI::Range(0.01, 3600.0))->capture_default_str();
   mode->add_flag("--wait", o.wait, "Wait if another fetch works in the same directory");
   mode->add_flag("--json", o.json, "Events on stdout, one JSON object a line");
 

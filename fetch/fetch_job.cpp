@@ -53,6 +53,18 @@ std::optional<Lock> read_earlier_lock(const fs::path& path) {
   }
 }
 
+// An unfinished fetch goes on with the commit it began with, while there is one.
+Listing list_pinned(HttpClient& client, const Reference& reference, const std::optional<Url>& endpoint,
+                    const SourceOptions& sources, bool pinned, const TargetLayout& layout) {
+  try {
+    return list_source(client, reference, endpoint, sources);
+  } catch (const Error& e) {
+    if (!pinned || e.kind() != ErrorKind::kRefused) throw;
+    fail(ErrorKind::kRefused, "{}; an unfinished fetch began with that commit: to begin anew with what the revision is now, "
+         "remove {}", e.what(), (layout.target / kStateDirectory).string());
+  }
+}
+
 // One task per final path: in a cache, equal files are one blob.
 std::vector<DownloadTask> plan_tasks(const Listing& listing, const TargetLayout& layout, const std::optional<Lock>& earlier,
                                      const FetchOptions& options, const Reference& reference, const Environment& environment) {
@@ -74,11 +86,12 @@ std::vector<DownloadTask> plan_tasks(const Listing& listing, const TargetLayout&
 
 }  // namespace
 
-int run_fetch(const FetchOptions& options) {
+namespace {
+
+int fetch_with(const FetchOptions& options, FetchView& view) {
   const Environment environment = read_environment();
   const Reference asked = read_reference(options);
   const TargetLayout layout = choose_layout(options, asked, environment);
-  FetchView view(options.json);
   if (options.offline || environment.offline) return check_offline(options, asked, layout, view);
 
   // What there is.
@@ -93,11 +106,12 @@ int run_fetch(const FetchOptions& options) {
     view.note(fmt::format("continuing at commit {}", pin->substr(0, 12)));
     reference.revision = *pin;
   }
-  Listing listing = list_source(client, reference, endpoint, sources);
+  Listing listing = list_pinned(client, reference, endpoint, sources, pin.has_value(), layout);
   select_files(options.selection, listing);
   check_listing(listing);
   warn_incomplete_sets(listing);
-  add_mirrors(client, reference, sources, listing);
+  warn_of_pickles(listing);
+  add_mirrors(client, reference, sources, environment, listing);
 
   // What is to be done, and whether it can be.
   const fs::path lock_path = options.lock.empty() ? layout.target / layout.lock_name(listing.revision) : fs::path(options.lock);
@@ -138,7 +152,7 @@ int run_fetch(const FetchOptions& options) {
   // Say what it is now.
   const int code = exit_code_of(outcomes);
   if (code != 0) {
-    view.summary(outcomes, "no lock was written; the same command tries again");
+    view.summary(outcomes, "no lock was written; the same command tries again", code);
     return code;
   }
   if (layout.is_cache) link_snapshot(target, listing, asked.revision);
@@ -152,8 +166,20 @@ int run_fetch(const FetchOptions& options) {
     write_lock(lock_path, lock);
   }
   clear_state(target, locked, tasks);
-  view.summary(outcomes, fmt::format("{}, locked in {}", layout.visible_path(listing.revision).string(), lock_path.string()));
+  view.summary(outcomes, fmt::format("{}, locked in {}", layout.visible_path(listing.revision).string(), lock_path.string()), code);
   return code;
+}
+
+}  // namespace
+
+int run_fetch(const FetchOptions& options) {
+  FetchView view(options.json);
+  try {
+    return fetch_with(options, view);
+  } catch (const Error& e) {
+    view.failure(e);
+    throw;
+  }
 }
 
 }  // namespace tierpack::fetch

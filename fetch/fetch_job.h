@@ -17,6 +17,7 @@ struct FetchOptions : NetworkOptions {
   std::string sha256;
   std::string lock;
   int jobs = 4;
+  double checkpoint_s = 2;
   bool reread = false;
   bool force = false;
   bool accept_unknown_size = false;

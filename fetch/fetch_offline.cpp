@@ -55,7 +55,7 @@ int check_offline(const FetchOptions& options, const Reference& reference, const
   download.hash_threads = usable_cores();
   download.files_at_once = std::max(options.jobs, download.hash_threads);
   const auto outcomes = download_files(Directory::open(target, false), tasks, download, {}, view);
-  view.summary(outcomes, fmt::format("checked offline against {}", lock_path.string()));
+  view.summary(outcomes, fmt::format("checked offline against {}", lock_path.string()), exit_code_of(outcomes));
   return exit_code_of(outcomes);
 }
 

@@ -46,6 +46,8 @@ uint64_t held_bytes(const fs::path& target, const DownloadTask& task) {
 
 // Keeps what is selected; an include pattern that matches nothing is a mistake worth stopping for.
 void select_files(const Selection& selection, Listing& listing) {
+  // What the hub's client leaves in directories people upload; it does not fetch it either.
+  std::erase_if(listing.files, [](const RemoteFile& file) { return file.path.starts_with(".cache/huggingface/"); });
   std::vector<std::string> names;
   for (const RemoteFile& file : listing.files) names.push_back(file.path);
   for (const std::string& pattern : selection.include) {
@@ -74,6 +76,18 @@ void warn_incomplete_sets(const Listing& listing) {
       log_warning(fmt::format("{}: only {} of {} shards are selected", name, counts.first, counts.second));
     }
   }
+}
+
+void warn_of_pickles(const Listing& listing) {
+  std::vector<std::string> names;
+  for (const RemoteFile& file : listing.files) {
+    for (const char* end : {".pt", ".pth", ".pkl", ".pickle", ".ckpt", "pytorch_model.bin"}) {
+      if (file.path.ends_with(end)) names.push_back(file.path);
+    }
+  }
+  if (names.empty()) return;
+  log_warning(fmt::format("{}{}: such files can run code when other tools load them; --exclude leaves them out", names.front(),
+                          names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : ""));
 }
 
 std::vector<DownloadTask> make_tasks(const Listing& listing, const std::optional<Lock>& earlier) {

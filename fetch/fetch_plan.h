@@ -20,6 +20,8 @@ void select_files(const Selection& selection, Listing& listing);
 
 // Warns when only some shards of a set ("x-00001-of-00003.gguf") are selected.
 void warn_incomplete_sets(const Listing& listing);
+// Warns of file types that can run code in the tools that load them.
+void warn_of_pickles(const Listing& listing);
 
 // One task per file, in order. `earlier` is the lock of an earlier fetch into the same directory.
 std::vector<DownloadTask> make_tasks(const Listing& listing, const std::optional<Lock>& earlier);

@@ -17,6 +17,7 @@ HttpSettings http_settings(const FetchOptions& options, const Environment& envir
   http.stall_timeout_s = options.stall_timeout_s;
   http.ca_file = options.ca_file.empty() ? environment.ca_file : options.ca_file;
   http.ca_directory = options.ca_file.empty() ? environment.ca_directory : "";
+  http.http_proxy = environment.http_proxy;
   http.insecure = options.insecure;
   http.ip_version = options.ipv4 ? 4 : options.ipv6 ? 6 : 0;
   http.allow_private_redirects = options.allow_private;
@@ -63,6 +64,7 @@ DownloadOptions download_options(const FetchOptions& options, const HttpSettings
     out.http.stall_bytes_per_s = std::clamp<uint64_t>(out.limit_bytes_per_s / 64, 1, out.http.stall_bytes_per_s);
     out.http.receive_buffer_bytes = std::clamp<uint64_t>(out.limit_bytes_per_s / 16, 16 << 10, 512 << 10);
   }
+  out.journal_s = options.checkpoint_s;
   out.hash_threads = std::clamp(usable_cores(), 1, options.jobs);
   const mode_t mask = ::umask(022);
   ::umask(mask);

@@ -164,7 +164,16 @@ void FetchView::on_progress(const DownloadProgress& progress) {
   }
 }
 
-void FetchView::summary(const std::vector<FileOutcome>& outcomes, const std::string& where) {
+void FetchView::failure(const Error& error) {
+  clear();
+  if (!json_) return;
+  print_event({{"event", "error"},
+               {"kind", kind_name(error.kind())},
+               {"message", error.what()},
+               {"exit_code", exit_code(error.kind())}});
+}
+
+void FetchView::summary(const std::vector<FileOutcome>& outcomes, const std::string& where, int exit_code) {
   size_t fetched = 0;
   size_t present = 0;
   size_t failed = 0;
@@ -187,6 +196,7 @@ void FetchView::summary(const std::vector<FileOutcome>& outcomes, const std::str
                  {"downloaded_bytes", downloaded},
                  {"resumed_bytes", resumed},
                  {"seconds", took},
+                 {"exit_code", exit_code},
                  {"where", where}});
     return;
   }

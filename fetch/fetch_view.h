@@ -2,7 +2,7 @@
 // on the thread that downloads.
 //
 // Events, one JSON object a line on stdout: {"event": "listing", ...}, "file_start", "progress", "trouble", "file_end",
-// "summary". docs/howto-fetch.md lists their members.
+// "summary" or "error". docs/howto-fetch.md lists their members.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,9 @@ class FetchView final : public DownloadObserver {
   void on_file_end(const RemoteFile& file, const FileOutcome& outcome) override;
   void on_progress(const DownloadProgress& progress) override;
   // The last word. `where` names the directory and the lock.
-  void summary(const std::vector<FileOutcome>& outcomes, const std::string& where);
+  void summary(const std::vector<FileOutcome>& outcomes, const std::string& where, int exit_code);
+  // Instead of a summary: what ended the run. The sentence itself is printed by whoever catches it.
+  void failure(const Error& error);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -69,6 +69,21 @@ std::optional<size_t> FileDownload::pick_source(Clock::time_point now) const {
   return std::nullopt;
 }
 
+bool FileDownload::drop_foreign_bytes() {
+  const auto origin = std::find_if(sources.begin(), sources.end(), [](const Source& s) { return s.is_origin && !s.dead; });
+  if (one_source || origin == sources.end() || origin->wrote.extents().empty()) return false;
+  for (Source& source : sources) {
+    if (source.is_origin || source.wrote.extents().empty()) continue;
+    part->forget(source.wrote);
+    source.wrote.clear();
+    suspects.push_back(source.url.origin());
+  }
+  if (suspects.empty()) return false;
+  one_source = true;
+  std::rotate(sources.begin(), origin, origin + 1);
+  return true;
+}
+
 bool FileDownload::all_sources_dead() const {
   return std::all_of(sources.begin(), sources.end(), [](const Source& source) { return source.dead; });
 }

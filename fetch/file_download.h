@@ -2,6 +2,7 @@
 // download engine; used on its thread only.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -38,8 +39,11 @@ struct Source {
   std::string dead_reason;
   int failures = 0;          // in a row
   int broken_ranges = 0;
+  int changes = 0;           // answers that speak of another file
+  int short_answers = 0;     // in a row: crumbs of what was asked for
   int expiries = 0;          // in a row
-  uint64_t progress_bytes = 0;  // since the last failure
+  uint64_t best_at_failure = 0;  // FileDownload::best_bytes at the last failure
+  ExtentSet wrote;           // what of the part came from here, in this process
   Clock::time_point ready_at{};
   // Validators of accepted bytes, by kind of hop: [0] delivery network, [1] hub. Never compared across kinds.
   std::optional<std::string> etag[2];
@@ -81,15 +85,23 @@ struct FileDownload {
   std::atomic<uint64_t> copied_bytes{0};
   int mismatches = 0;
   int restarts = 0;
+  uint64_t best_bytes = 0;  // the most that was ever there: only what exceeds it is progress
+  std::vector<Origin> suspects;  // mirrors whose bytes were dropped after a mismatch
   FileOutcome outcome;
 
   bool is_finished() const { return phase == FilePhase::kDone || phase == FilePhase::kFailed; }
   uint64_t have_bytes() const;
   std::vector<Extent> in_flight() const;
+  // A promised hash decides about the whole in the end: bytes of several answers may be joined.
+  bool is_promised() const { return remote.sha256 || remote.git_sha1; }
   bool has_all_bytes() const { return total && part && part->extents().covers({0, *total}); }
   // Index of the source to ask next, or nullopt when none may be asked now. Ranged sources come before whole-body ones.
   std::optional<size_t> pick_source(Clock::time_point now) const;
   bool all_sources_dead() const;
+  // Bytes that are new since `source` last failed.
+  uint64_t progress_of(const Source& source) const { return best_bytes - std::min(best_bytes, source.best_at_failure); }
+  // Removes what mirrors brought, if the origin brought something and lives; from then on it alone is asked.
+  bool drop_foreign_bytes();
   // The first time at which some source may be asked again; nullopt if one may be asked now or all are dead.
   std::optional<Clock::time_point> next_ready(Clock::time_point now) const;
 };

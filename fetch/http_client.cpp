@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/json.h"
 #include "fetch/printable.h"
 
 namespace tierpack::fetch {
@@ -37,6 +38,12 @@ class Collector final : public ExchangeReceiver {
   std::optional<uint64_t> enough_;
 };
 
+// Small documents that take this long are being dripped.
+HttpSettings with_deadline(HttpSettings settings) {
+  settings.total_timeout_s = 600;
+  return settings;
+}
+
 bool is_worth_retrying(int status) {
   return status == 408 || status == 425 || status == 429 || (status >= 500 && status != 501 && status != 505);
 }
@@ -57,11 +64,12 @@ HttpClient::HttpClient(HttpSettings settings, Credentials credentials, RetryPoli
     : settings_(std::move(settings)),
       credentials_(std::move(credentials)),
       retry_(retry),
-      exchange_(settings_),
+      exchange_(with_deadline(settings_)),
       random_(std::random_device{}()) {}
 
 HttpAnswer HttpClient::get(const Url& url, const GetOptions& options) {
   std::string problem;
+  ErrorKind kind = ErrorKind::kNetwork;
   for (int failures = 0;;) {
     throw_if_interrupted();
     Hop hop = first_hop(url);
@@ -75,6 +83,7 @@ HttpAnswer HttpClient::get(const Url& url, const GetOptions& options) {
       if (result.kind == ExchangeResult::Kind::kPermanent) fail(ErrorKind::kNetwork, "{}", result.message);
       if (result.kind == ExchangeResult::Kind::kTransient) {
         problem = result.message;
+        kind = ErrorKind::kNetwork;
         break;
       }
       if (collector.too_large_) {
@@ -90,15 +99,19 @@ HttpAnswer HttpClient::get(const Url& url, const GetOptions& options) {
       }
       const std::string encoding = head.value("content-encoding");
       const bool plain = encoding.empty() || encoding == "identity";
-      if (plain && !is_worth_retrying(head.status)) return {head, std::move(collector.body_), hop.url};
-      problem = plain ? fmt::format("{} answers {}", hop.url.redacted(), head.status)
+      const bool nonsense = plain && options.json && head.status == 200 && !Json::accept(collector.body_);
+      kind = nonsense ? ErrorKind::kCorrupt : ErrorKind::kNetwork;
+      if (plain && !nonsense && !is_worth_retrying(head.status)) return {head, std::move(collector.body_), hop.url};
+      problem = nonsense ? fmt::format("{} answers with something that is not whole JSON{}", hop.url.redacted(),
+                                       head.value("content-type").starts_with("text/html") ? " but an HTML page" : "")
+                : plain ? fmt::format("{} answers {}", hop.url.redacted(), head.status)
                       : fmt::format("{} sends Content-Encoding '{}' although plain bytes were asked for", hop.url.redacted(),
                                     printable(encoding, 40));
       asked = server_wait(head, std::time(nullptr));
       break;
     }
     if (++failures > retry_.attempts) {
-      fail(ErrorKind::kNetwork, "{}; given up after {} attempts", problem, failures);
+      fail(kind, "{}; given up after {} attempts", problem, failures);
     }
     if (asked && *asked > retry_.longest_server_wait_s) {
       fail(ErrorKind::kNetwork, "{} and asks to wait {:.0f} s; try again then", problem, *asked);

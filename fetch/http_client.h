@@ -22,6 +22,8 @@ struct HttpAnswer {
 struct GetOptions {
   std::vector<std::string> headers = {};  // complete lines
   uint64_t max_bytes = uint64_t{64} << 20;
+  // The body of a 200 must be JSON: a login page or a cut answer is asked for again, in the end kCorrupt.
+  bool json = false;
   // Stop after this many bytes of the body instead of failing: for a look at the beginning.
   std::optional<uint64_t> enough_bytes = {};
 };

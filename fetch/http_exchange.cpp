@@ -29,23 +29,21 @@ void initialise_once() {
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
 }
 
-// Worth another try: name resolution, connecting, broken or stalled transfers. Not: certificates, local failures.
-bool is_transient(CURLcode code) {
+// What no further try can change: certificates, our own mistakes. Everything else a network can do to us may pass.
+bool is_permanent(CURLcode code) {
   switch (code) {
-    case CURLE_COULDNT_RESOLVE_PROXY:
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT:
-    case CURLE_WEIRD_SERVER_REPLY:
-    case CURLE_HTTP2:
-    case CURLE_PARTIAL_FILE:
-    case CURLE_OPERATION_TIMEDOUT:
-    case CURLE_SSL_CONNECT_ERROR:
-    case CURLE_GOT_NOTHING:
-    case CURLE_SEND_ERROR:
-    case CURLE_RECV_ERROR:
-    case CURLE_HTTP2_STREAM:
-    case CURLE_AGAIN:
-    case CURLE_UNSUPPORTED_PROTOCOL: return true;  // the answer is not HTTP; our own URLs are checked before
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CRL_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_ENGINE_INITFAILED:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_FAILED_INIT:
+    case CURLE_NOT_BUILT_IN:
+    case CURLE_BAD_FUNCTION_ARGUMENT:
+    case CURLE_UNKNOWN_OPTION:
+    case CURLE_ABORTED_BY_CALLBACK: return true;
     default: return false;
   }
 }
@@ -74,6 +72,7 @@ struct HttpExchange::State {
   ExchangeReceiver* receiver = nullptr;
   HeadCollector collector;
   bool stopped = false;
+  bool head_too_large = false;
   std::string refusal;
   char error[CURL_ERROR_SIZE] = {};
 
@@ -109,7 +108,7 @@ struct HttpExchange::State {
     auto& state = *static_cast<State*>(self);
     switch (state.collector.line({data, size * count})) {
       case HeadCollector::State::kReading: return size * count;
-      case HeadCollector::State::kTooLarge: state.refusal = "sends more header fields than any server needs"; return 0;
+      case HeadCollector::State::kTooLarge: state.head_too_large = true; return 0;
       case HeadCollector::State::kComplete: break;
     }
     if (!state.peer_is_fine()) return 0;
@@ -150,6 +149,7 @@ void HttpExchange::prepare(const Hop& hop, const std::vector<std::string>& heade
   state.receiver = &receiver;
   state.collector.reset();
   state.stopped = false;
+  state.head_too_large = false;
   state.refusal.clear();
   state.error[0] = '\0';
 
@@ -197,6 +197,9 @@ void HttpExchange::prepare(const Hop& hop, const std::vector<std::string>& heade
   set(CURLOPT_IPRESOLVE, settings.ip_version == 4   ? static_cast<long>(CURL_IPRESOLVE_V4)
                          : settings.ip_version == 6 ? static_cast<long>(CURL_IPRESOLVE_V6)
                                                     : static_cast<long>(CURL_IPRESOLVE_WHATEVER));
+  if (settings.total_timeout_s > 0) set(CURLOPT_TIMEOUT_MS, static_cast<long>(settings.total_timeout_s * 1000));
+  // libcurl reads http_proxy in lower case only. It applies NO_PROXY to this one too.
+  if (!settings.http_proxy.empty() && hop.url.origin().scheme == "http") set(CURLOPT_PROXY, settings.http_proxy.c_str());
   set(CURLOPT_OPENSOCKETFUNCTION, &State::open_socket);
   set(CURLOPT_OPENSOCKETDATA, static_cast<void*>(&state));
   set(CURLOPT_HEADERFUNCTION, &State::on_header);
@@ -217,6 +220,10 @@ ExchangeResult HttpExchange::finished(int curl_code) {
   const State& state = *state_;
   if (!state.refusal.empty()) return {ExchangeResult::Kind::kPermanent, state.refusal};
   if (state.stopped) return {ExchangeResult::Kind::kStopped, {}};
+  if (state.head_too_large) {
+    return {ExchangeResult::Kind::kTransient,
+            state.hop->url.origin().text() + " sends more header fields than any server needs"};
+  }
   const auto code = static_cast<CURLcode>(curl_code);
   if (code == CURLE_OK) {
     if (state.collector.head().status != 0) return {ExchangeResult::Kind::kComplete, {}};
@@ -227,7 +234,7 @@ ExchangeResult HttpExchange::finished(int curl_code) {
   if (code == CURLE_PEER_FAILED_VERIFICATION) {
     message += "; the server's certificate cannot be trusted: check the clock, --cacert, or who is in between";
   }
-  return {is_transient(code) ? ExchangeResult::Kind::kTransient : ExchangeResult::Kind::kPermanent, message};
+  return {is_permanent(code) ? ExchangeResult::Kind::kPermanent : ExchangeResult::Kind::kTransient, message};
 }
 
 void HttpExchange::resume() { curl_easy_pause(state_->curl.get(), CURLPAUSE_CONT); }

@@ -22,6 +22,8 @@ struct HttpSettings {
   double connect_timeout_s = 15;
   double stall_timeout_s = 30;      // less than stall_bytes_per_s for this long ends the exchange
   uint64_t stall_bytes_per_s = 1024;
+  double total_timeout_s = 0;       // for a whole exchange; 0 = none, for payloads
+  std::string http_proxy;           // for http URLs; "" = as libcurl reads the environment
   std::string ca_file;              // "" = the system's
   std::string ca_directory;
   bool insecure = false;            // --insecure: certificates are not verified

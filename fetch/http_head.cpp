@@ -188,8 +188,15 @@ std::optional<double> server_wait(const ResponseHead& head, int64_t now) {
   if (const std::string* after = head.find("retry-after")) {
     if (const auto seconds = parse_decimal(*after)) return static_cast<double>(*seconds);
     const std::time_t at = curl_getdate(after->c_str(), nullptr);
-    if (at != -1) return std::max(0.0, static_cast<double>(at - now));
+    // Our clock may be wrong; the server's two times agree with each other.
+    const std::string* date = head.find("date");
+    const std::time_t sent = date != nullptr ? curl_getdate(date->c_str(), nullptr) : -1;
+    if (at != -1) return std::max(0.0, static_cast<double>(at - (sent != -1 ? sent : now)));
   }
+  return exhausted_limit(head);
+}
+
+std::optional<double> exhausted_limit(const ResponseHead& head) {
   // RateLimit: "resolvers";r=0;t=55
   if (const std::string* limit = head.find("ratelimit")) {
     std::optional<uint64_t> remaining;

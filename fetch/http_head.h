@@ -63,9 +63,12 @@ std::optional<std::string> strong_etag(const ResponseHead& head);
 // ETag text without W/ and quotes ("" if absent): hub ids compare equal in this form.
 std::string bare_etag(std::string_view value);
 
-// Seconds to wait that the server asked for: Retry-After in seconds or as a date (relative to `now`, seconds since
-// 1970), or the RateLimit field when it says that nothing remains. nullopt if it says nothing.
+// Seconds to wait that the server asked for: Retry-After in seconds or as a date (relative to the answer's own Date, else
+// to `now`, seconds since 1970), or the RateLimit field when it says that nothing remains. nullopt if it says nothing.
 std::optional<double> server_wait(const ResponseHead& head, int64_t now);
+
+// Seconds until a RateLimit field that says nothing remains says otherwise; on any answer, refusals or not.
+std::optional<double> exhausted_limit(const ResponseHead& head);
 
 // The target of Link: <...>; rel="next".
 std::optional<std::string> next_link(const ResponseHead& head);

@@ -44,7 +44,9 @@ std::string error_of(const HttpAnswer& answer) {
 }
 
 // Says what the hub's refusal means and what can be done about it.
-[[noreturn]] void refuse(const HttpAnswer& answer, const Reference& reference, bool has_token) {
+[[noreturn]] void refuse(const HttpAnswer& answer, const Reference& reference, const Credentials& credentials,
+                         const Origin& origin) {
+  const bool has_token = credentials.has(origin);
   const int status = answer.head.status;
   const std::string code = answer.head.value("x-error-code");
   const std::string message = error_of(answer);
@@ -70,12 +72,12 @@ std::string error_of(const HttpAnswer& answer) {
   std::string text = fmt::format("{} at {}: {}", reference.text, answer.url.origin().text(), meaning);
   if (!message.empty()) text += fmt::format(" (hub says: {})", message);
   if (const std::string* id = answer.head.find("x-request-id")) text += fmt::format(" [request {}]", printable(*id, 80));
-  fail(ErrorKind::kRefused, "{}", text);
+  fail(ErrorKind::kRefused, "{}", credentials.redact(text));
 }
 
 HttpAnswer get_answer(HttpClient& client, const Url& url, const Reference& reference) {
-  HttpAnswer answer = client.get(url, {.headers = {"Accept: application/json"}});
-  if (answer.head.status != 200) refuse(answer, reference, client.credentials().has(url.origin()));
+  HttpAnswer answer = client.get(url, {.headers = {"Accept: application/json"}, .json = true});
+  if (answer.head.status != 200) refuse(answer, reference, client.credentials(), url.origin());
   return answer;
 }
 

@@ -24,7 +24,10 @@ Listing list_lock(const Lock& lock, const std::optional<Url>& endpoint) {
       file.urls.push_back(huggingface_file_url(*endpoint, lock.source, lock.revision, locked.path));
     } else if (endpoint && lock.source.starts_with("ms:")) {
       file.urls.push_back(modelscope_file_url(*endpoint, lock.source, lock.revision, locked.path));
+    } else if (endpoint && (lock.source.starts_with("oci:") || lock.source.starts_with("ollama:"))) {
+      file.urls.push_back(registry_blob_url(*endpoint, lock.source, locked.sha256));
     } else {
+      if (endpoint) fail(ErrorKind::kUsage, "--endpoint is for locks of hubs and registries; {} may take a --mirror", lock.source);
       auto url = Url::parse(locked.url);
       if (!url) fail(ErrorKind::kCorrupt, "{}: the lock's URL '{}' is not one", locked.path, printable(locked.url));
       file.urls.push_back(*std::move(url));

@@ -30,7 +30,9 @@ bool says_success(const Json& body) {
 }
 
 // Throws unless the answer is a successful envelope.
-void require_success(const HttpAnswer& answer, const Reference& reference, bool has_token) {
+void require_success(const HttpAnswer& answer, const Reference& reference, const Credentials& credentials,
+                     const Origin& origin) {
+  const bool has_token = credentials.has(origin);
   Json body;
   try {
     body = parse_json(answer.body, answer.url.redacted());
@@ -43,7 +45,7 @@ void require_success(const HttpAnswer& answer, const Reference& reference, bool 
                             : std::string();
   fail(ErrorKind::kRefused, "{} at {}: {} (status {}{}{}){}", reference.text, answer.url.origin().text(),
        "the repository or revision does not exist, or it needs a token", answer.head.status,
-       message.empty() ? "" : ", hub says: ", message, has_token ? "" : "; MODELSCOPE_API_TOKEN or --token-file gives one");
+       message.empty() ? "" : ", hub says: ", credentials.redact(message), has_token ? "" : "; MODELSCOPE_API_TOKEN or --token-file gives one");
 }
 
 std::optional<RemoteFile> parse_entry(const Json& entry, const std::string& where) {
@@ -92,15 +94,14 @@ Listing list_modelscope(HttpClient& client, const Reference& reference, const Ur
   listing.source = reference.text;
   listing.endpoint = endpoint.origin().text() + (endpoint.path() == "/" ? "" : endpoint.path());
   listing.revision = reference.revision.empty() ? "master" : reference.revision;
-  const bool has_token = client.credentials().has(endpoint.origin());
   const bool is_dataset = reference.type == RepoType::kDataset;
   const std::string base = fmt::format("/api/v1/{}/{}/repo/{}?Revision={}&Recursive=True", folder_of(listing.source),
                                        reference.repo, is_dataset ? "tree" : "files", percent_encode(listing.revision));
   for (uint64_t page = 1;; ++page) {
     const std::string paging = is_dataset ? fmt::format("&PageNumber={}&PageSize={}", page, kPageSize) : "";
     const Url url = endpoint.with_path_suffix(base + paging);
-    const HttpAnswer answer = client.get(url, {.headers = {"Accept: application/json"}});
-    require_success(answer, reference, has_token);
+    const HttpAnswer answer = client.get(url, {.headers = {"Accept: application/json"}, .json = true});
+    require_success(answer, reference, client.credentials(), endpoint.origin());
     const std::string where = url.redacted();
     size_t entries = 0;
     for (RemoteFile& file : parse_modelscope_files(answer.body, where, entries)) listing.files.push_back(std::move(file));

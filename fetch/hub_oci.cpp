@@ -76,9 +76,14 @@ std::vector<RemoteFile> parse_registry_manifest(std::string_view body, const std
   return out;
 }
 
+Url registry_blob_url(const Url& endpoint, const std::string& source, const Sha256Digest& digest) {
+  const std::string repo = source.substr(std::min(source.find('/'), source.size() - 1) + 1);  // after "oci:HOST/"
+  return endpoint.with_path_suffix(fmt::format("/v2/{}/blobs/sha256:{}", repo, digest.hex()));
+}
+
 Listing list_oci(HttpClient& client, const Reference& reference, const Url& endpoint) {
   const Url url = endpoint.with_path_suffix(fmt::format("/v2/{}/manifests/{}", reference.repo, reference.revision));
-  const GetOptions get{.headers = {kAccept}, .max_bytes = kMaxManifestBytes};
+  const GetOptions get{.headers = {kAccept}, .max_bytes = kMaxManifestBytes, .json = true};
   HttpAnswer answer = client.get(url, get);
   if (answer.head.status == 401 && !client.credentials().has(endpoint.origin())) {
     if (auto token = registry_token(client, endpoint, answer.head)) {
@@ -106,10 +111,7 @@ Listing list_oci(HttpClient& client, const Reference& reference, const Url& endp
   const std::string model = reference.repo.substr(reference.repo.rfind('/') + 1) +
                             (reference.revision.starts_with("sha256:") ? "" : "-" + reference.revision);
   listing.files = parse_registry_manifest(answer.body, where, model);
-  for (RemoteFile& file : listing.files) {
-    file.urls.push_back(
-        endpoint.with_path_suffix(fmt::format("/v2/{}/blobs/sha256:{}", reference.repo, file.sha256->hex())));
-  }
+  for (RemoteFile& file : listing.files) file.urls.push_back(registry_blob_url(endpoint, listing.source, *file.sha256));
   std::sort(listing.files.begin(), listing.files.end(),
             [](const RemoteFile& a, const RemoteFile& b) { return a.path < b.path; });
   return listing;

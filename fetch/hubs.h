@@ -20,7 +20,7 @@ Listing list_oci(HttpClient& client, const Reference& reference, const Url& endp
 // One file, or the files of a SHA256SUMS list. `sha256` is the user's own promise for a single file.
 Listing list_url(HttpClient& client, const Reference& reference, const std::optional<Sha256Digest>& sha256);
 
-// What a lock names. With `endpoint`, hub files come from there instead of where the lock was made.
+// What a lock names. With `endpoint`, the files of hubs and registries come from there instead of where the lock was made.
 Listing list_lock(const Lock& lock, const std::optional<Url>& endpoint);
 
 // Where a file of a hub repository is downloaded.
@@ -28,5 +28,7 @@ Url huggingface_file_url(const Url& endpoint, const std::string& source, const s
                          const std::string& path);
 Url modelscope_file_url(const Url& endpoint, const std::string& source, const std::string& revision,
                         const std::string& path);
+// `source` as in Listing: "oci:HOST/REPO" or "ollama:HOST/REPO".
+Url registry_blob_url(const Url& endpoint, const std::string& source, const Sha256Digest& digest);
 
 }  // namespace tierpack::fetch

@@ -33,6 +33,37 @@ FileIdentity identify(const File& file) {
   return out;
 }
 
+// The file that another file system is given: written beside, hashed as it lies there, renamed.
+bool copy_into(const File& from, const Directory& to, const std::string& name, unsigned mode, bool replace,
+               const Sha256Digest& content) {
+  constexpr uint64_t kPiece = uint64_t{1} << 20;
+  const std::string temporary = to.temporary_name(name);
+  try {
+    const uint64_t size = from.size();
+    std::vector<std::byte> buffer(std::min(size, kPiece));
+    {
+      File copy = to.create_file(temporary, 0600);
+      for (uint64_t at = 0; at < size; at += buffer.size()) {
+        const MutableBytes piece{buffer.data(), std::min<uint64_t>(buffer.size(), size - at)};
+        from.read_at(at, piece);
+        copy.write_at(at, piece);
+      }
+      if (::fchmod(copy.fd(), mode) != 0) fail_errno(fmt::format("cannot set permissions of {}", copy.name()));
+      copy.sync();
+      if (const Sha256Digest found = sha256_of(copy); found != content) {
+        fail(ErrorKind::kIo, "{} holds other bytes (SHA-256 {}) than were copied there ({})", copy.name(), found.hex(),
+             content.hex());
+      }
+    }
+    if (to.rename_into(temporary, to, name, replace)) return true;
+    to.remove(temporary);
+    return false;
+  } catch (...) {
+    to.remove(temporary);
+    throw;
+  }
+}
+
 }  // namespace
 
 std::string state_name(const std::string& path) {
@@ -95,8 +126,14 @@ void PartFile::create() {
 }
 
 void PartFile::write(uint64_t offset, Bytes data) {
-  file_->write_at(offset, data);
-  extents_.add({offset, offset + data.size()});
+  for (const Extent& gap : extents_.missing({offset, offset + data.size()})) {
+    file_->write_at(gap.begin, data.subspan(gap.begin - offset, gap.size()));
+    extents_.add(gap);
+  }
+}
+
+void PartFile::forget(const ExtentSet& bytes) {
+  for (const Extent& extent : bytes.extents()) extents_.remove(extent);
 }
 
 Journal PartFile::snapshot() const {
@@ -123,12 +160,24 @@ void PartFile::begin_anew() {
   create();
 }
 
-bool PartFile::publish(const Directory& to, const std::string& name, unsigned mode, bool replace) {
+// The name must still lead to the file that was written and hashed: renaming goes by name.
+void PartFile::require_own_name() const {
+  struct statx info {};
+  const bool there = ::statx(state_.fd(), part_name_.c_str(), AT_SYMLINK_NOFOLLOW, STATX_INO, &info) == 0;
+  if (there && info.stx_ino == inode_ && makedev(info.stx_dev_major, info.stx_dev_minor) == device_) return;
+  fail(ErrorKind::kIo, "{} was replaced or removed by somebody else while it was being written; nothing was published",
+       state_.path_of(part_name_));
+}
+
+bool PartFile::publish(const Directory& to, const std::string& name, unsigned mode, bool replace, const Sha256Digest& content) {
   const std::lock_guard lock(mutex_);
   if (::fchmod(file_->fd(), mode) != 0) fail_errno(fmt::format("cannot set permissions of {}", file_->name()));
   file_->sync();
-  if (!state_.rename_into(part_name_, to, name, replace)) return false;
+  require_own_name();
+  const auto renamed = state_.try_rename_into(part_name_, to, name, replace);
+  if (renamed ? !*renamed : !copy_into(*file_, to, name, mode, replace, content)) return false;
   file_.reset();
+  if (!renamed) state_.remove(part_name_);
   state_.remove(journal_name_);
   return true;
 }

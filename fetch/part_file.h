@@ -39,8 +39,11 @@ class PartFile {
   std::optional<uint64_t> size() const { return identity_.size; }
   const std::string& name() const { return part_name_; }
 
-  // Writes and adds to the extents.
+  // Writes what is not there yet and adds it to the extents. Bytes that are there are never written again: the hash may
+  // have passed over them.
   void write(uint64_t offset, Bytes data);
+  // These bytes are to be fetched again; the hash must begin anew.
+  void forget(const ExtentSet& bytes);
   // For the hasher, which may still be reading an old part when a new one has been begun.
   std::shared_ptr<const File> reader() const { return file_; }
   // Declares [0, end) present without writing it through this object (a copy from a cache).
@@ -57,8 +60,9 @@ class PartFile {
   // Discards everything and starts an empty part.
   void begin_anew();
   // Flushes and renames to `to`/`name` with permissions `mode`, then removes the journal. False if the name is taken
-  // and `replace` is not set.
-  bool publish(const Directory& to, const std::string& name, unsigned mode, bool replace);
+  // and `replace` is not set. Throws kIo if something else has the part's name by now. Into another file system the
+  // content is copied and must then hash to `content`.
+  bool publish(const Directory& to, const std::string& name, unsigned mode, bool replace, const Sha256Digest& content);
   // Keeps the bytes as NAME.corrupt for inspection; they are never continued.
   void quarantine();
   void discard();
@@ -66,6 +70,7 @@ class PartFile {
  private:
   bool try_resume();
   void create();
+  void require_own_name() const;
 
   const Directory& state_;
   std::string path_;

@@ -47,6 +47,12 @@ void RangeTransfer::begin(FileDownload& file, size_t source, Extent range, bool 
   prepare(from.located ? *from.located : first_hop(from.url));
 }
 
+bool RangeTransfer::was_crumb() const {
+  constexpr uint64_t kCrumb = uint64_t{16} << 10;
+  return asked_end_ != kOpen && decision_.length && *decision_.length < std::min(kCrumb, asked_end_ - first_) &&
+         decision_.offset + *decision_.length < asked_end_;
+}
+
 bool RangeTransfer::follow() {
   RedirectDecision next = follow_redirect(exchange_.hop(), head_, options_.http.allow_private_redirects);
   if (!next.next) {
@@ -150,9 +156,9 @@ bool RangeTransfer::accept(const ResponseHead& head) {
     file_->part->set_size(*decision_.total);
   }
   if (decision_.whole_body) {
-    // The source sends everything from the start: it alone may fill a part, and only a fresh one.
+    // The source sends everything from the start. Without a promised hash it alone may fill a part, and only a fresh one.
     from.ranges = false;
-    if (!file_->part->extents().extents().empty()) {
+    if (!file_->is_promised() && !file_->part->extents().extents().empty()) {
       decision_.verdict = Verdict::kNoRange;
       decision_.reason = "ignores the range and sends the whole file";
       return false;
@@ -185,7 +191,10 @@ BodyStep RangeTransfer::on_body(Bytes data) {
   const uint64_t room = end_ - at_;
   const Bytes wanted = data.subspan(0, std::min<uint64_t>(room, data.size()));
   try {
-    if (!wanted.empty()) file_->part->write(at_, wanted);
+    if (!wanted.empty()) {
+      file_->part->write(at_, wanted);
+      source().wrote.add({at_, at_ + wanted.size()});
+    }
   } catch (...) {
     local_error_ = std::current_exception();
     return BodyStep::kStop;

@@ -53,6 +53,8 @@ class RangeTransfer final : public ExchangeReceiver {
   Extent remaining() const { return {at_, end_}; }
   bool is_open_ended() const { return end_ == kOpen; }
   uint64_t received() const { return received_; }
+  // The answer brought next to nothing of what was asked for, and that was all it promised.
+  bool was_crumb() const;
   // All bytes that the response and the range promised have been written.
   bool wrote_all() const { return judged_ && decision_.verdict == Verdict::kWrite && at_ >= end_; }
 

@@ -114,7 +114,7 @@ std::vector<RefetchedFile> refetch(const RefetchRequest& request, const NetworkO
   Listing& listing = source.listing;
   keep_named(request.paths, listing);
   check_listing(listing);
-  add_mirrors(source.client, source.reference, source.sources, listing);
+  add_mirrors(source.client, source.reference, source.sources, source.environment, listing);
   const TargetLayout layout{.target = request.directory, .is_cache = request.is_cache};
   std::vector<DownloadTask> tasks = make_tasks(listing, std::nullopt);
   for (DownloadTask& task : tasks) task.final_path = layout.final_path(task.file);

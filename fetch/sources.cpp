@@ -10,10 +10,6 @@ namespace tierpack::fetch {
 
 namespace {
 
-const char* default_endpoint(ReferenceKind kind) {
-  return kind == ReferenceKind::kModelScope ? kModelScopeEndpoint : kHuggingFaceEndpoint;
-}
-
 // Two listings of one model: adds URLs of `other` to files it agrees on.
 void merge_mirror(const Listing& other, Listing& listing) {
   std::map<std::string, const RemoteFile*> by_path;
@@ -105,14 +101,28 @@ Listing list_source(HttpClient& client, const Reference& reference, const std::o
   fail(ErrorKind::kInternal, "unknown kind of reference");
 }
 
-void add_mirrors(HttpClient& client, const Reference& reference, const SourceOptions& options, Listing& listing) {
+namespace {
+
+Listing list_mirror(HttpClient& client, const std::string& text, const Environment& environment) {
+  const Reference other = parse_reference(text);
+  const Url endpoint = *endpoint_for(other, {}, environment);
+  return other.kind == ReferenceKind::kHuggingFace ? list_huggingface(client, other, endpoint)
+                                                   : list_modelscope(client, other, endpoint);
+}
+
+}  // namespace
+
+void add_mirrors(HttpClient& client, const Reference& reference, const SourceOptions& options,
+                 const Environment& environment, Listing& listing) {
   for (const std::string& text : options.mirrors) {
     if (text.starts_with("hf:") || text.starts_with("ms:")) {
-      const Reference other = parse_reference(text);
-      const Url endpoint = Url::require(default_endpoint(other.kind), "--mirror");
-      merge_mirror(other.kind == ReferenceKind::kHuggingFace ? list_huggingface(client, other, endpoint)
-                                                             : list_modelscope(client, other, endpoint),
-                   listing);
+      // A mirror that cannot be asked is no reason not to fetch.
+      try {
+        merge_mirror(list_mirror(client, text, environment), listing);
+      } catch (const Error& e) {
+        if (e.kind() == ErrorKind::kInterrupted || e.kind() == ErrorKind::kUsage) throw;
+        log_warning(fmt::format("mirror {} is left out: {}", text, e.what()));
+      }
       continue;
     }
     const Url base = Url::require(text, "--mirror");
@@ -122,6 +132,8 @@ void add_mirrors(HttpClient& client, const Reference& reference, const SourceOpt
         file.urls.push_back(huggingface_file_url(base, listing.source, listing.revision, file.path));
       } else if (listing.source.starts_with("ms:")) {
         file.urls.push_back(modelscope_file_url(base, listing.source, listing.revision, file.path));
+      } else if (listing.source.starts_with("oci:") || listing.source.starts_with("ollama:")) {
+        file.urls.push_back(registry_blob_url(base, listing.source, *file.sha256));
       } else {
         file.urls.push_back(single ? base : base.with_path_suffix("/" + percent_encode(file.path, "/")));
       }

@@ -40,6 +40,7 @@ Listing list_source(HttpClient& client, const Reference& reference, const std::o
 
 // Adds the mirrors' URLs behind the listing's own. Another hub's repository is asked for its list, and only files of
 // equal size and SHA-256 are taken from there.
-void add_mirrors(HttpClient& client, const Reference& reference, const SourceOptions& options, Listing& listing);
+void add_mirrors(HttpClient& client, const Reference& reference, const SourceOptions& options,
+                 const Environment& environment, Listing& listing);
 
 }  // namespace tierpack::fetch

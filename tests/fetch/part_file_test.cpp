@@ -198,7 +198,7 @@ TEST(PartFile, PlantedLinksAndStrangersAreNotWrittenThrough) {
     EXPECT_EQ(part.resumed_bytes(), 0u) << trick;
     part.write(0, as_bytes("abcdef"));
     EXPECT_EQ(read_text(dir.path() / "victim"), "precious") << trick;
-    EXPECT_TRUE(part.publish(state, "model.gguf", 0644, false));
+    EXPECT_TRUE(part.publish(state, "model.gguf", 0644, false, Sha256Digest()));
     EXPECT_EQ(read_text(dir.path() / "model.gguf"), "abcdef");
     EXPECT_EQ(fs::status(dir.path() / "model.gguf").permissions(), fs::perms(0644));
   }
@@ -210,9 +210,9 @@ TEST(PartFile, PublishNeverOverwritesUnasked) {
   write_text(dir.path() / "model.gguf", "mine");
   PartFile part(state, "model.gguf", {.size = 3});
   part.write(0, as_bytes("new"));
-  EXPECT_FALSE(part.publish(state, "model.gguf", 0644, false));
+  EXPECT_FALSE(part.publish(state, "model.gguf", 0644, false, Sha256Digest()));
   EXPECT_EQ(read_text(dir.path() / "model.gguf"), "mine");
-  EXPECT_TRUE(part.publish(state, "model.gguf", 0644, true));
+  EXPECT_TRUE(part.publish(state, "model.gguf", 0644, true, Sha256Digest()));
   EXPECT_EQ(read_text(dir.path() / "model.gguf"), "new");
 }
 
