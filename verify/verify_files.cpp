@@ -12,7 +12,7 @@
 #include "base/threads.h"
 #include "formats/lock.h"
 #include "formats/pack.h"
-#include "verify/prove_file.h"
+#include "verify/prove_files.h"
 #include "verify/reference_choice.h"
 #include "verify/structure.h"
 #include "verify/verify_path.h"
@@ -180,7 +180,7 @@ class FileVerification {
     return promise.sha256 || promise.git_sha1;  // a plain web server may promise nothing but the name
   }
 
-  // Hashes these files, all threads at work, the largest first so that none is left over at the end.
+  // Hashes these files, the largest first so that none is left over at the end.
   void hold_against_promises(const std::vector<Candidate*>& files) {
     std::vector<Candidate*> todo;
     uint64_t total = 0;
@@ -192,23 +192,20 @@ class FileVerification {
     }
     std::stable_sort(todo.begin(), todo.end(), [](const Candidate* a, const Candidate* b) { return a->result.bytes > b->result.bytes; });
     Progress progress("verifying " + report_.path, total, options_.progress);
-    team_.for_each(todo.size(), [&](size_t i) {
-      Candidate& file = *todo[i];
-      try {
-        const File source = File::open(directory_ / file.result.path, File::Mode::kRead);
-        FileProof proof = prove_file(source, *file.promise, [&](uint64_t bytes) {
-          throw_if_interrupted();
-          progress.add(bytes);
-        });
-        file.result.status = proof.equal ? FileResult::Status::kProved : FileResult::Status::kWrong;
-        file.result.proof = std::move(proof.proof);
-        if (!proof.equal) file.finding = Finding{Finding::Kind::kDigest, file.result.path, std::move(proof.problem)};
-      } catch (const Error& e) {
-        if (e.kind() == ErrorKind::kInterrupted || e.kind() == ErrorKind::kInternal) throw;
-        file.result.status = FileResult::Status::kWrong;
-        file.finding = Finding{Finding::Kind::kUnreadable, file.result.path, e.what()};
-      }
+    std::vector<ProofTask> tasks;
+    for (const Candidate* file : todo) tasks.push_back({directory_ / file->result.path, file->promise});
+    std::vector<FileProof> proofs = prove_files(tasks, team_, [&](uint64_t bytes) {
+      throw_if_interrupted();
+      progress.add(bytes);
     });
+    for (size_t i = 0; i < todo.size(); ++i) {
+      Candidate& file = *todo[i];
+      file.result.status = proofs[i].equal ? FileResult::Status::kProved : FileResult::Status::kWrong;
+      file.result.proof = std::move(proofs[i].proof);
+      if (proofs[i].equal) continue;
+      file.finding = Finding{proofs[i].unreadable ? Finding::Kind::kUnreadable : Finding::Kind::kDigest, file.result.path,
+                             std::move(proofs[i].problem)};
+    }
     report_.hashed_bytes += total;
   }
 
