@@ -112,11 +112,15 @@ void DownloadEngine::on_body_end(RangeTransfer& transfer, const ExchangeResult& 
     file.part->set_size(*file.total);
     // A git blob id needs the size first; such files come from listings, which know it.
   }
-  if (transfer.was_crumb() && ++source.short_answers > kMaxCrumbs) {
-    source.short_answers = 0;
-    return on_range_broken(transfer, name_of(transfer) + " answers ranges in crumbs");
+  source.short_answers = transfer.was_crumb() ? source.short_answers + 1 : 0;
+  if (source.short_answers > kMaxCrumbs) {
+    source.ranges = false;
+    observer_.on_trouble(file.remote, name_of(transfer) + " answers ranges in crumbs; asking it for the whole file", 0);
+    return;
   }
-  if (!transfer.was_crumb()) source.short_answers = 0;
+  if (file.one_stream && file.total && !file.has_all_bytes()) {
+    return note_failure(file, source, ErrorKind::kNetwork, name_of(transfer) + " sends less than the whole file");
+  }
   source.renewed = false;
   source.broken_ranges = 0;
   source.failures = 0;

@@ -97,6 +97,7 @@ int fetch_with(const FetchOptions& options, FetchView& view) {
   // What there is.
   const HttpSettings http = http_settings(options, environment);
   const SourceOptions sources = source_options(options, http);
+  DownloadOptions download = download_options(options, http);  // mistakes come out before anything is asked
   const auto endpoint = endpoint_for(asked, sources, environment);
   HttpClient client(http, gather_credentials(asked, endpoint, sources, environment), sources.retry);
   client.set_on_retry([](const std::string& line) { log_warning(line); });
@@ -135,7 +136,6 @@ int fetch_with(const FetchOptions& options, FetchView& view) {
   }
   LockedState locked = acquire_state(target, options.wait);
   if (asked.kind == ReferenceKind::kHuggingFace) write_pin(locked.state, asked, listing.revision);
-  DownloadOptions download = download_options(options, http);
   download.has_hub_headers = listing.has_hub_headers;
   if (listing.has_hub_headers) download.expected_commit = listing.revision;
   download.renew_token = [&client](const Url& url, const ResponseHead& denied) { return registry_token(client, url, denied); };

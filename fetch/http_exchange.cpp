@@ -226,8 +226,8 @@ ExchangeResult HttpExchange::finished(int curl_code) {
   }
   const auto code = static_cast<CURLcode>(curl_code);
   if (code == CURLE_OK) {
-    if (state.collector.head().status != 0) return {ExchangeResult::Kind::kComplete, {}};
-    return {ExchangeResult::Kind::kTransient, state.hop->url.origin().text() + " closed the connection without an answer"};
+    if (state.collector.is_complete()) return {ExchangeResult::Kind::kComplete, {}};
+    return {ExchangeResult::Kind::kTransient, state.hop->url.origin().text() + " closed the connection before an answer's head was whole"};
   }
   const char* detail = state.error[0] != '\0' ? state.error : curl_easy_strerror(code);
   std::string message = fmt::format("{}: {} (curl error {})", state.hop->url.origin().text(), detail, curl_code);

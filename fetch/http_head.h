@@ -33,6 +33,8 @@ class HeadCollector {
   enum class State { kReading, kComplete, kTooLarge };
   State line(std::string_view text);
   const ResponseHead& head() const { return head_; }
+  // The empty line after a head that is not interim has been seen.
+  bool is_complete() const { return complete_; }
   void reset();
 
  private:

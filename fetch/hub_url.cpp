@@ -149,6 +149,7 @@ Listing list_url(HttpClient& client, const Reference& reference, const std::opti
     const HttpAnswer answer = client.get(sums, {.max_bytes = kMaxSumsBytes});
     if (answer.head.status != 200) refuse(answer);
     listing.files = from_sums(answer.body, sums, sums.redacted());
+    check_listing(listing);  // before anything in it is asked for
     for (size_t i = 0; i < std::min(kMaxProbes, listing.files.size()); ++i) probe(client, listing.files[i]);
   } else {
     RemoteFile file;

@@ -48,9 +48,9 @@ void RangeTransfer::begin(FileDownload& file, size_t source, Extent range, bool 
 }
 
 bool RangeTransfer::was_crumb() const {
-  constexpr uint64_t kCrumb = uint64_t{16} << 10;
-  return asked_end_ != kOpen && decision_.length && *decision_.length < std::min(kCrumb, asked_end_ - first_) &&
-         decision_.offset + *decision_.length < asked_end_;
+  constexpr uint64_t kCrumb = 256;
+  constexpr uint64_t kMuch = uint64_t{64} << 10;
+  return asked_end_ != kOpen && asked_end_ - first_ >= kMuch && decision_.length && *decision_.length < kCrumb;
 }
 
 bool RangeTransfer::follow() {

@@ -216,6 +216,60 @@ TEST(PartFile, PublishNeverOverwritesUnasked) {
   EXPECT_EQ(read_text(dir.path() / "model.gguf"), "new");
 }
 
+TEST(PartFile, BytesThatAreThereAreNeverWrittenAgain) {
+  const TemporaryDirectory temporary;
+  const Directory state = Directory::open(temporary.path(), true);
+  PartFile part(state, "model.gguf", {.size = 20, .sha256 = Sha256Digest(), .validator = {}});
+  part.write(5, as_bytes("bbbbb"));
+  part.write(0, as_bytes("aaaaaaaaaaaaaaa"));
+  char text[16] = {};
+  part.file().read_at(0, {reinterpret_cast<std::byte*>(text), 15});
+  EXPECT_STREQ(text, "aaaaabbbbbaaaaa");
+  ExtentSet bytes;
+  bytes.add({3, 7});
+  part.forget(bytes);
+  EXPECT_EQ(part.extents().extents(), (std::vector<Extent>{{0, 3}, {7, 15}}));
+}
+
+TEST(PartFile, APartThatLostItsNameIsNotPublished) {
+  const TemporaryDirectory temporary;
+  const Directory state = Directory::open(temporary.path(), true);
+  PartFile part(state, "model.gguf", {.size = 3, .sha256 = Sha256Digest(), .validator = {}});
+  part.write(0, as_bytes("abc"));
+  state.remove(part.name());
+  EXPECT_THROW(part.publish(state, "model.gguf", 0644, false, Sha256Digest()), Error);
+  state.create_file(part.name(), 0600).write_at(0, as_bytes("xyz"));
+  EXPECT_THROW(part.publish(state, "model.gguf", 0644, true, Sha256Digest()), Error);
+  EXPECT_EQ(state.kind("model.gguf"), EntryKind::kAbsent);
+}
+
+TEST(PartFile, IntoAnotherFileSystemTheContentIsCopiedAndProved) {
+  struct stat here {};
+  struct stat there {};
+  const TemporaryDirectory temporary;
+  if (::stat("/dev/shm", &there) != 0 || ::stat(temporary.path().c_str(), &here) != 0 || here.st_dev == there.st_dev) {
+    GTEST_SKIP() << "no second file system at /dev/shm";
+  }
+  char name[] = "/dev/shm/tierpack-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(name), nullptr);
+  {
+    const Directory state = Directory::open(temporary.path(), true);
+    const Directory target = Directory::open(name, false);
+    PartFile part(state, "model.gguf", {.size = 3, .sha256 = Sha256Digest(), .validator = {}});
+    part.write(0, as_bytes("abc"));
+    EXPECT_THROW(part.publish(target, "model.gguf", 0644, false, Sha256Digest()), Error);
+    EXPECT_TRUE(target.names().empty());
+    const Sha256Digest right = Sha256::of(as_bytes("abc"));
+    EXPECT_TRUE(part.publish(target, "model.gguf", 0644, false, right));
+    EXPECT_EQ(target.read_small("model.gguf", 10), "abc");
+    PartFile again(state, "model.gguf", {.size = 3, .sha256 = Sha256Digest(), .validator = {}});
+    again.write(0, as_bytes("abc"));
+    EXPECT_FALSE(again.publish(target, "model.gguf", 0644, false, right));
+    EXPECT_EQ(target.names(), std::vector<std::string>{"model.gguf"});
+  }
+  std::filesystem::remove_all(name);
+}
+
 TEST(PartFile, ACheckpointOfAnEarlierPartIsIgnored) {
   const TemporaryDirectory dir;
   const Directory state = Directory::open(dir.path(), false);

@@ -91,4 +91,51 @@ uint64_t FetchTest::requests_to(const std::string& part) const {
   return count;
 }
 
+uint64_t FetchTest::bytes_asked(const std::string& part) const {
+  uint64_t sum = 0;
+  for (const HubRequest& request : hub_->requests()) {
+    const std::string range = request.header("range");
+    const size_t dash = range.find('-');
+    if (request.target.find(part) == std::string::npos || dash == std::string::npos || dash + 1 == range.size()) continue;
+    sum += std::stoull(range.substr(dash + 1)) - std::stoull(range.substr(6, dash - 6)) + 1;
+  }
+  return sum;
+}
+
+Fault FetchTest::fault(std::string match, std::string action, int64_t bytes, int times, int skip) {
+  Fault out;
+  out.match = std::move(match);
+  out.action = std::move(action);
+  out.bytes = bytes;
+  out.times = times;
+  out.skip = skip;
+  return out;
+}
+
+Fault FetchTest::status(std::string match, int code, int times, int skip) {
+  Fault out = fault(std::move(match), "status", 0, times, skip);
+  out.status = code;
+  return out;
+}
+
+void FetchTest::serve_tree(const std::string& json) {
+  Fault f = status("/tree/", 200, -1);
+  f.text = json;
+  hub_->add_fault(f);
+}
+
+fetch::FetchOptions FetchTest::plain_url(const std::string& path) const {
+  fetch::FetchOptions out = options();
+  out.endpoint.clear();
+  out.reference = hub_->url() + "/files/" + path;
+  return out;
+}
+
+fs::path FetchTest::state_file(const std::string& end) const {
+  for (const auto& entry : fs::directory_iterator(target() / ".tierpack")) {
+    if (entry.path().string().ends_with(end)) return entry.path();
+  }
+  throw std::runtime_error("no file " + end + " in the state directory");
+}
+
 }  // namespace tierpack::support

@@ -49,6 +49,16 @@ class FetchTest : public ::testing::Test {
   // The file is there and right, or not there at all.
   void expect_right_or_absent() const;
   uint64_t requests_to(const std::string& part) const;
+  // Bytes asked for by closed ranges in requests whose target contains `part`.
+  uint64_t bytes_asked(const std::string& part) const;
+  static Fault fault(std::string match, std::string action, int64_t bytes = 0, int times = 1, int skip = 0);
+  static Fault status(std::string match, int code, int times = 1, int skip = 0);
+  // Answers requests for the file tree with `json`.
+  void serve_tree(const std::string& json);
+  // Options for one file below /files, of which no hub says anything.
+  fetch::FetchOptions plain_url(const std::string& path = "o/m/model.bin") const;
+  // The one file in the state directory whose name ends so.
+  std::filesystem::path state_file(const std::string& end) const;
 
   static constexpr size_t kModelBytes = (3u << 20) + 12345;
   std::string model_;

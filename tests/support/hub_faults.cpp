@@ -1,6 +1,8 @@
 // What the test hub can do wrong, by name, and how it serves a file honestly.
 //
 // Instead of the answer:  status (status, headers, text = body) · html · drop (close unread) · garbage (no HTTP)
+//   head_cut: half a head, then closed     head_drip: a head of one byte every `seconds`   head_huge: a head of 1 MiB
+//   interim_flood: 103 after 103 for `seconds`          huge_length: a Content-Length of 20 digits
 //   redirect (text = Location, status) · redirect_loop · hang (accept, never answer, `seconds`)
 // A file's answer, wrongly:
 //   full: 200 with the whole file         full_chunked: the same without length     full_unknown: ... ended by closing
@@ -16,8 +18,13 @@
 //   two_lengths, te_and_cl: contradictory framing
 //   etag: another ETag (text)             corrupt: byte number `bytes` of the file is flipped
 //   shift: bytes from 4 further on        other_file: from ROOT/text instead
+//   noise: other bytes, right length      beyond: a range that ends later than asked     empty: 206 whose body is empty
+//   interim: a 103 before an honest answer                  junk_after: a second answer that nobody asked for
+//   bad_chunk: a chunk size that is none  chunk_overflow: one beyond 64 bits     trailers: chunks, and trailers that lie
+//   reset_end: RST after the last byte    etag_each: another ETag every time
 //   header: extra `headers` on an honest answer (any answer)
 #include <algorithm>
+#include <chrono>
 
 #include "fetch/http_head.h"
 #include "tests/support/hub_connection.h"
@@ -60,6 +67,29 @@ bool HubConnection::answer_fault(const HubRequest& request, const Fault& fault) 
     close_now(false);
   } else if (fault.action == "garbage") {
     write_all("\x16\x03\x01 this is not HTTP\r\n\r\n");
+    close_now(false);
+  } else if (fault.action == "head_cut") {
+    write_all("HTTP/1.1 206 Partial Content\r\nContent-Ran");
+    close_now(false);
+  } else if (fault.action == "head_drip") {
+    while (open_ && !hub_.stopping_) {
+      for (const char c : std::string("HTTP/1.1 206 Partial Content\r\nX-Padding: 0123456789\r\nX-More: ")) {
+        write_all({&c, 1});
+        sleep_unless_stopped(fault.seconds);
+      }
+    }
+  } else if (fault.action == "head_huge") {
+    write_all("HTTP/1.1 206 Partial Content\r\n");
+    for (int i = 0; i < 1024 && open_; ++i) write_all("X-Padding: " + std::string(1011, 'x') + "\r\n");
+    close_now(false);
+  } else if (fault.action == "interim_flood") {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(fault.seconds);
+    while (open_ && !hub_.stopping_ && std::chrono::steady_clock::now() < until) {
+      write_all("HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n");
+    }
+    close_now(false);
+  } else if (fault.action == "huge_length") {
+    write_head(206, {{"Content-Length", "99999999999999999999"}, {"Content-Range", "bytes 0-99999999999999999998/99999999999999999999"}});
     close_now(false);
   } else if (fault.action == "hang") {
     sleep_unless_stopped(fault.seconds > 0 ? fault.seconds : 3600);
@@ -182,6 +212,13 @@ void HubConnection::send_wrong(const HubRequest& request, const FileAnswer& answ
   else if (action == "te_and_cl") { chunked = true; }
   else if (action == "etag") etag = fault.text;
   else if (action == "shift") whole_body = read_file(file, std::min(first + 4, last), last) + "XXXX";
+  else if (action == "noise") { whole_body.assign(length, 'n'); }
+  else if (action == "beyond") { last = std::min(size - 1, last + 4096); length = last - first + 1; range = content_range(first, last, total); declared = std::to_string(length); }
+  else if (action == "empty") { declared = "0"; limit = 0; }
+  else if (action == "bad_chunk" || action == "chunk_overflow") { declared.clear(); chunked = true; limit = 0; finish_chunks = false; close_after = true; }
+  else if (action == "trailers") { declared.clear(); chunked = true; finish_chunks = false; }
+  else if (action == "etag_each") etag = "\"" + std::to_string(hub_.requests().size()) + "-each\"";
+  else if (action == "interim" || action == "junk_after" || action == "reset_end") {}
   else if (action == "other_file") file = hub_.options_.root / fault.text;
   else if (action == "corrupt") {
     whole_body = read_file(file, first, last);
@@ -197,6 +234,7 @@ void HubConnection::send_wrong(const HubRequest& request, const FileAnswer& answ
   headers.insert(headers.end(), extra.begin(), extra.end());
   if (chunked) headers.emplace_back("Transfer-Encoding", "chunked");
   if (close_after) headers.emplace_back("Connection", "close");
+  if (action == "interim") write_all("HTTP/1.1 103 Early Hints\r\nContent-Range: bytes 7-8/9\r\nETag: \"early\"\r\n\r\n");
   write_head(status, headers);
   if (head_only_) return;
 
@@ -212,12 +250,19 @@ void HubConnection::send_wrong(const HubRequest& request, const FileAnswer& answ
       at += piece.size();
     }
     if (finish_chunks) write_all("0\r\n\r\n");
+    if (action == "bad_chunk") write_all("zz\r\nbytes that belong nowhere\r\n0\r\n\r\n");
+    if (action == "chunk_overflow") write_all("FFFFFFFFFFFFFFFFF\r\n" + std::string(5000, 'o'));
+    if (action == "trailers") write_all("0\r\nContent-Range: bytes 0-1/2\r\nETag: \"late\"\r\nContent-Length: 2\r\n\r\n");
   } else {
     write_file(file, first, last, limit, rate);
   }
   if (!trailing.empty()) write_all(trailing);
   if (action == "stall") sleep_unless_stopped(fault.seconds > 0 ? fault.seconds : 3600);
-  if (action == "reset") return close_now(true);
+  if (action == "junk_after") {
+    sleep_unless_stopped(0.05);
+    write_all("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-9/" + total + "\r\nContent-Length: 10\r\n\r\nJUNKJUNKJU");
+  }
+  if (action == "reset" || action == "reset_end") return close_now(true);
   if (close_after || action == "stall") close_now(false);
   (void)request;
 }
