@@ -149,13 +149,21 @@ std::vector<LockFile> parse_sha256sums(std::string_view text, const std::string&
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || line.front() == '#') continue;
 
-    // "<64 hex> <space or *><path>", as sha256sum writes it; "./" in front of the path is dropped.
+    // "<64 hex> <space or *><path>", as sha256sum writes it, or "SHA256 (<path>) = <64 hex>", as sha256sum --tag and BSD's
+    // sha256 do; "./" in front of the path is dropped.
     LockFile file;
-    const bool shaped = line.size() > 66 && line[64] == ' ' && (line[65] == ' ' || line[65] == '*');
-    if (!shaped || !from_hex(line.substr(0, 64), file.sha256.bytes)) {
+    std::string_view hex = line.substr(0, std::min<size_t>(64, line.size()));
+    std::string_view path;
+    const size_t close = line.rfind(") = ");
+    if (line.starts_with("SHA256 (") && close != std::string_view::npos && close > 8) {
+      hex = line.substr(close + 4);
+      path = line.substr(8, close - 8);
+    } else if (line.size() > 66 && line[64] == ' ' && (line[65] == ' ' || line[65] == '*')) {
+      path = line.substr(66);
+    }
+    if (path.empty() || !from_hex(hex, file.sha256.bytes)) {
       fail(ErrorKind::kCorrupt, "{}: line {} is not '<64 hex digits>  <path>'", source, number);
     }
-    std::string_view path = line.substr(66);
     while (path.starts_with("./")) path.remove_prefix(2);
     if (!is_safe_relative_path(path)) {
       fail(ErrorKind::kCorrupt, "{}: line {} names a path that may not be used below a directory", source, number);

@@ -102,7 +102,11 @@ TEST(Lock, Sha256SumsLines) {
   EXPECT_EQ(files[1].path, "dir/a b.gguf");
   EXPECT_EQ(files[0].hash_origin, "sums");
   EXPECT_EQ(files[0].size, 0u);
-  for (const std::string& bad : {kHash + " a", kHash + "\ta", kHash, kHash.substr(1) + "   a", kHash + "  ../a",
+  const auto tagged = parse_sha256sums("SHA256 (dir/a (b).gguf) = " + kHash + "\n", "SHA256SUMS");
+  ASSERT_EQ(tagged.size(), 1u);
+  EXPECT_EQ(tagged[0].path, "dir/a (b).gguf");
+  for (const std::string& bad : {"SHA256 () = " + kHash, "SHA256 (a) = " + kHash.substr(1), "SHA512 (a) = " + kHash,
+                                 "SHA256 (../a) = " + kHash, kHash + " a", kHash + "\ta", kHash, kHash.substr(1) + "   a", kHash + "  ../a",
                                  kHash + "  a\n" + kHash + "  a", "\\" + kHash + "  a\\nb"}) {
     EXPECT_EQ(error_of([&] { parse_sha256sums(bad, "SHA256SUMS"); }).first, ErrorKind::kCorrupt) << bad;
   }
