@@ -112,7 +112,7 @@ void FetchView::on_file_end(const RemoteFile& file, const FileOutcome& outcome) 
   } else if (!json_) {
     log_info(fmt::format("  {} {:>10}  {}  sha256 {} ({})", there ? "present" : "fetched", format_size(outcome.size),
                          file.path, outcome.sha256.hex().substr(0, 16),
-                         file.sha256 ? "as promised by " + file.hash_origin
+                         file.sha256 ? (file.hash_origin == "observed" ? "as observed before" : "as promised by " + file.hash_origin)
                                      : file.git_sha1 ? "git blob id as promised" : "observed, nobody promised one"));
   }
 }

@@ -116,6 +116,9 @@ void choose_file(const fs::path& path, ChosenReference& out) {
     if (const auto lock = find_lock(path)) take_lock_as_source(path / kLockFileName, *lock, out);
     return;
   }
+  if (!fs::exists(path)) {
+    fail(ErrorKind::kUsage, "--against {}: there is no such file, and it is not \"hub\" or a reference such as hf:ORG/NAME", path.string());
+  }
   out.reference = read_reference(path);
   if (std::any_of(out.reference->files.begin(), out.reference->files.end(), [](const PromisedFile& f) { return f.bytes.has_value(); })) {
     take_lock_as_source(path, read_lock(path), out);
@@ -126,13 +129,18 @@ void choose_file(const fs::path& path, ChosenReference& out) {
 
 ChosenReference choose_reference(const VerifyOptions& options, const fs::path& directory) {
   ChosenReference out;
+  out.cache = find_hub_cache(options.path);
+  if (out.cache && !options.against.empty()) {
+    fail(ErrorKind::kUsage, "{}: a repository in the hub's cache is held against the names of its blobs, which are their hashes; leave "
+         "out --against", options.path.string());
+  }
   if (options.against == "hub") {
     choose_hub(options, directory, out);
   } else if (is_remote_reference(options.against)) {
     choose_remote(options, directory, out);
   } else if (!options.against.empty()) {
     choose_file(options.against, out);
-  } else if ((out.cache = find_hub_cache(options.path))) {
+  } else if (out.cache) {
     out.reference = hub_cache_reference(*out.cache);
   } else if ((out.reference = find_reference(directory))) {
     if (const auto lock = find_lock(directory)) take_lock_as_source(directory / kLockFileName, *lock, out);

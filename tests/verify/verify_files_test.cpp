@@ -129,7 +129,7 @@ TEST_F(VerifyFiles, OneFileIsJudgedByItsDirectorysSums) {
 TEST_F(VerifyFiles, ReferenceMayLieElsewhere) {
   fs::rename(dir_ / "m/SHA256SUMS", dir_ / "sums");
   EXPECT_EQ(verify_at(dir_ / "m", dir_ / "sums").proved_files, 3u);
-  EXPECT_EQ(thrown_by([&] { verify_at(dir_ / "m", dir_ / "nothing"); }).kind, ErrorKind::kIo);
+  EXPECT_EQ(thrown_by([&] { verify_at(dir_ / "m", dir_ / "nothing"); }).kind, ErrorKind::kUsage);
 }
 
 TEST_F(VerifyFiles, FilesInFoldersAreFound) {
