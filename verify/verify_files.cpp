@@ -54,6 +54,9 @@ class FileVerification {
     report_.findings = chosen_.findings;
     if (chosen_.reference) report_.references = chosen_.reference->origins;
     single ? collect_single() : collect_directory();
+    if (files_.empty() && bystanders_.empty() && report_.findings.empty()) {
+      fail(ErrorKind::kUsage, "{}: holds no model files, and nothing says which should be there", report_.path);
+    }
 
     std::vector<Candidate*> promised;
     for (auto& [name, file] : files_) {
@@ -125,6 +128,10 @@ class FileVerification {
       }
       if (name.ends_with(".part") || name.ends_with(".incomplete") || name.find(".part.") != std::string::npos) {
         report_.add(Finding::Kind::kUnfinished, name, "is an unfinished download; run tierpack fetch again to complete it");
+        continue;
+      }
+      if (entry.is_symlink() && !fs::exists(entry.path()) && is_container(name) && !chosen_.cache && files_.count(name) == 0) {
+        report_.add(Finding::Kind::kUnreadable, name, "is a symbolic link to nothing");
         continue;
       }
       // What is in a cache besides the blobs that name themselves is only links and references.

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <random>
 
+#include "base/error.h"
+#include "tests/support/errors.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/temp_directory.h"
 #include "verify/content_scan.h"
@@ -180,6 +182,12 @@ TEST_F(Structure, AnInterruptedFetchIsMentioned) {
   write_file(dir_ / ".tierpack/model-0123.part", "half");
   write_file(dir_ / ".tierpack/model-0123.damaged", "old");
   EXPECT_THAT(told(verify()), ElementsAre(HasSubstr("is a damaged file"), HasSubstr("is an unfinished download")));
+}
+
+TEST_F(Structure, NothingToCheckIsNoSuccess) {
+  EXPECT_EQ(testing_support::thrown_by([&] { verify(); }).kind, ErrorKind::kUsage);
+  fs::create_symlink(dir_ / "gone", dir_ / "model.gguf");
+  EXPECT_THAT(told(verify()), ElementsAre("unreadable model.gguf: is a symbolic link to nothing"));
 }
 
 }  // namespace
