@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <mutex>
@@ -42,6 +44,26 @@ double cgroup_cores() {
   if (v1_quota >> us && v1_period >> period && us > 0 && period > 0) return us / period;
   return -1;
 }
+
+// How long a helper has had its core. Where another program wants the core too, the scheduler ends a slice in the middle of
+// an index, and the whole team waits for it until the other program's slice is over. A helper that gives way between two
+// indices, sooner than any scheduler would take the core away, leaves nothing to wait for. Without another program giving
+// way is a system call that returns at once.
+class TimeSlice {
+ public:
+  TimeSlice() { begin(); }
+  void begin() { started_ = Clock::now(); }
+  bool over() const { return Clock::now() - started_ > kSlice; }
+  void give_way() {
+    std::this_thread::yield();
+    begin();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kSlice{1};
+  Clock::time_point started_;
+};
 
 }  // namespace
 
@@ -89,7 +111,8 @@ struct ThreadTeam::State {
   std::mutex error_mutex;
   std::exception_ptr error;
 
-  void work(int thread) {
+  // `slice`: the helper's; null on the caller.
+  void work(int thread, TimeSlice* slice) {
     uint32_t done = 0;
     for (uint64_t seen = ticket.load(std::memory_order_acquire);;) {
       const auto index = static_cast<uint32_t>(seen);
@@ -97,6 +120,12 @@ struct ThreadTeam::State {
       const Call body = call.load(std::memory_order_acquire);
       void* const argument = context.load(std::memory_order_acquire);
       if (index >= end) break;
+      if (slice != nullptr && slice->over()) {
+        complete(std::exchange(done, 0));
+        slice->give_way();
+        seen = ticket.load(std::memory_order_acquire);
+        continue;
+      }
       if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
       ++seen;
       ++done;
@@ -111,6 +140,10 @@ struct ThreadTeam::State {
         break;
       }
     }
+    complete(done);
+  }
+
+  void complete(uint32_t done) {
     if (done == 0) return;
     completed.fetch_add(done, std::memory_order_acq_rel);
     completed.notify_one();
@@ -124,22 +157,25 @@ struct ThreadTeam::State {
     }
   }
 
-  // Waits until `value` differs from `old`: spins for some microseconds, then sleeps.
-  static void wait_while(std::atomic<uint32_t>& value, uint32_t old) {
+  // Waits until `value` differs from `old`: spins for some microseconds, then sleeps. Returns
+  // whether it slept.
+  static bool wait_while(std::atomic<uint32_t>& value, uint32_t old) {
     constexpr int kSpins = 2000;
     for (int i = 0; i < kSpins; ++i) {
-      if (value.load(std::memory_order_acquire) != old) return;
+      if (value.load(std::memory_order_acquire) != old) return false;
       relax();
     }
     value.wait(old, std::memory_order_acquire);
+    return true;
   }
 
   void helper_main(int thread) {
+    TimeSlice slice;
     for (uint32_t seen = 0;;) {
-      wait_while(generation, seen);
+      if (wait_while(generation, seen)) slice.begin();
       seen = generation.load(std::memory_order_acquire);
       if (stop.load()) return;
-      work(thread);
+      work(thread, &slice);
     }
   }
 };
@@ -176,7 +212,7 @@ void ThreadTeam::run(size_t count, Call call, void* context) {
   state.ticket.store(uint64_t{next} << 32, std::memory_order_release);
   state.generation.store(next, std::memory_order_release);
   state.generation.notify_all();
-  state.work(0);
+  state.work(0, nullptr);
   for (uint32_t done = state.completed.load(std::memory_order_acquire); done != items;
        done = state.completed.load(std::memory_order_acquire)) {
     State::wait_while(state.completed, done);

@@ -1,7 +1,10 @@
 #include "base/threads.h"
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -69,6 +72,34 @@ TEST(ThreadTeam, EveryLoopMayThrow) {
     EXPECT_GE(ran.load(), 4);
     EXPECT_LE(ran.load(), 50);
   }
+}
+
+// Loops longer than the time after which helpers give way, beside more programs than cores.
+TEST(ThreadTeam, HelpersThatGiveWayLoseNothing) {
+  ThreadTeam team(3);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
+  for (int round = 0; round < 6; ++round) {
+    std::vector<int> hits(60);
+    std::array<std::atomic<int>, 3> taken{};
+    team.for_each_on_thread(hits.size(), [&](size_t i, int thread) {
+      const auto start = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - start < std::chrono::microseconds(200)) {
+      }
+      ++hits[i];
+      ++taken[static_cast<size_t>(thread)];
+    });
+    EXPECT_EQ(hits, std::vector<int>(60, 1));
+    EXPECT_EQ(taken[0] + taken[1] + taken[2], 60);
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
 }
 
 TEST(UsableCores, IsPositive) { EXPECT_GE(usable_cores(), 1); }
