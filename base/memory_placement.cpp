@@ -7,12 +7,16 @@
 
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
+#include <string>
 
 namespace tierpack {
 
 namespace {
 
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kAddressSpace = uint64_t{1} << 47;  // of an x86-64 process
 constexpr uint32_t kNodesMax = 1024;  // of any Linux kernel
 
 // Takes a number off the front of `text`.
@@ -30,16 +34,16 @@ bool take(std::string_view& text, char c) {
   return true;
 }
 
-// Pages of [memory) in turn from each node.
-void interleave(MutableBytes memory, const std::vector<uint32_t>& nodes) {
+// Pages in turn from each node.
+void interleave(void* memory, uint64_t bytes, const std::vector<uint32_t>& nodes) {
 #ifdef SYS_mbind
   constexpr size_t kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, kNodesMax / kBits> mask{};
   for (const uint32_t node : nodes) mask[node / kBits] |= 1ul << (node % kBits);
   // Refused in some containers; then pages lie where they are first written.
-  ::syscall(SYS_mbind, memory.data(), memory.size(), MPOL_INTERLEAVE, mask.data(), kNodesMax, 0);
+  ::syscall(SYS_mbind, memory, bytes, MPOL_INTERLEAVE, mask.data(), kNodesMax, 0);
 #else
-  (void)memory, (void)nodes;
+  (void)memory, (void)bytes, (void)nodes;
 #endif
 }
 
@@ -65,10 +69,16 @@ std::vector<uint32_t> memory_nodes(const std::filesystem::path& sysfs) {
   return parse_node_list(line).value_or(std::vector<uint32_t>{0});
 }
 
-void place_large_memory(MutableBytes memory) {
-  if (memory.size() < kLargePageBytes) return;
-  ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
-  if (const std::vector<uint32_t> nodes = memory_nodes(); nodes.size() > 1) interleave(memory, nodes);
+std::byte* allocate_placed(uint64_t bytes) {
+  const bool large = bytes >= kLargePageBytes;
+  const uint64_t alignment = large ? kLargePageBytes : kPageBytes;
+  const uint64_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  if (rounded < bytes || rounded >= kAddressSpace) return nullptr;
+  void* const memory = std::aligned_alloc(alignment, rounded);
+  if (memory == nullptr || !large) return static_cast<std::byte*>(memory);
+  ::madvise(memory, rounded, MADV_HUGEPAGE);
+  if (const std::vector<uint32_t> nodes = memory_nodes(); nodes.size() > 1) interleave(memory, rounded, nodes);
+  return static_cast<std::byte*>(memory);
 }
 
 }  // namespace tierpack

@@ -3,10 +3,12 @@
 // refuses them changes speed alone.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <vector>
-
-#include "base/bytes.h"
 
 namespace tierpack {
 
@@ -18,8 +20,8 @@ std::vector<uint32_t> memory_nodes(const std::filesystem::path& sysfs = "/sys");
 // "0-1,4" -> {0, 1, 4}; nullopt for anything that is not such a list of numbers below 1024 in ascending order.
 std::optional<std::vector<uint32_t>> parse_node_list(std::string_view text);
 
-// For memory that no one has touched yet, page-aligned at both ends; call before the first write. Memory smaller than a
-// large page is left alone.
-void place_large_memory(MutableBytes memory);
+// Memory for `bytes` > 0, aligned to pages, to large ones from their size upwards, and placed; not touched yet, to be freed
+// with std::free. Null when there is no such memory.
+std::byte* allocate_placed(uint64_t bytes);
 
 }  // namespace tierpack

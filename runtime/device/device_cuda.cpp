@@ -7,13 +7,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/memory_placement.h"
 #include "runtime/device/device.h"
 
 namespace tierpack::device {
 namespace {
-
-constexpr uint64_t kAlignment = 4096;
-constexpr uint64_t kAddressSpace = uint64_t{1} << 47;  // of an x86-64 process
 
 [[noreturn]] void fail_cuda(const char* what, cudaError_t status) {
   const ErrorKind kind = status == cudaErrorMemoryAllocation ? ErrorKind::kCapacity : ErrorKind::kCuda;
@@ -96,10 +94,8 @@ PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
     fail(ErrorKind::kCapacity, "cannot allocate {} bytes of page-locked memory: {}; lower the budget or raise the limit of locked memory",
          bytes, cudaGetErrorString(status));
   }
-  const uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = rounded >= bytes && rounded < kAddressSpace ? std::aligned_alloc(kAlignment, rounded) : nullptr;
-  if (!memory) fail(ErrorKind::kCapacity, "cannot allocate {} bytes of host memory; lower the budget or free memory", bytes);
-  data_ = static_cast<std::byte*>(memory);
+  data_ = allocate_placed(bytes);
+  if (!data_) fail(ErrorKind::kCapacity, "cannot allocate {} bytes of host memory; lower the budget or free memory", bytes);
 }
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept

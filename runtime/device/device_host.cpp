@@ -10,17 +10,11 @@
 namespace tierpack::device {
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kAddressSpace = uint64_t{1} << 47;  // of an x86-64 process
-
 std::byte* allocate(uint64_t bytes, const char* what) {
   if (bytes == 0) return nullptr;
-  const uint64_t alignment = bytes >= kLargePageBytes ? kLargePageBytes : kPageBytes;
-  const uint64_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = rounded >= bytes && rounded < kAddressSpace ? std::aligned_alloc(alignment, rounded) : nullptr;
+  std::byte* const memory = allocate_placed(bytes);
   if (!memory) fail(ErrorKind::kCapacity, "cannot allocate {} bytes of {} memory; lower the budget or free memory", bytes, what);
-  place_large_memory({static_cast<std::byte*>(memory), rounded});
-  return static_cast<std::byte*>(memory);
+  return memory;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "base/memory_placement.h"
 
+#include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include <gtest/gtest.h>
 
@@ -51,15 +51,19 @@ TEST_F(MemoryNodes, AreOneWhenTheSystemDoesNotSay) {
 
 TEST_F(MemoryNodes, OfThisMachine) { EXPECT_FALSE(memory_nodes().empty()); }
 
-TEST(PlaceLargeMemory, LeavesContentAndUsabilityAlone) {
-  for (const size_t bytes : {size_t{4096}, 2 * kLargePageBytes}) {
-    void* const memory = std::aligned_alloc(bytes >= kLargePageBytes ? kLargePageBytes : 4096, bytes);
+TEST(AllocatePlaced, IsAlignedAndUsable) {
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{5000}, kLargePageBytes - 1, kLargePageBytes, 2 * kLargePageBytes + 1}) {
+    std::byte* const memory = allocate_placed(bytes);
     ASSERT_NE(memory, nullptr);
-    place_large_memory({static_cast<std::byte*>(memory), bytes});
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % (bytes >= kLargePageBytes ? kLargePageBytes : 4096), 0u);
     std::memset(memory, 7, bytes);
-    EXPECT_EQ(static_cast<char*>(memory)[bytes - 1], 7);
+    EXPECT_EQ(memory[bytes - 1], std::byte{7});
     std::free(memory);
   }
+}
+
+TEST(AllocatePlaced, RefusesWhatNoMachineHas) {
+  for (const uint64_t bytes : {uint64_t{1} << 47, UINT64_MAX, UINT64_MAX - kLargePageBytes}) EXPECT_EQ(allocate_placed(bytes), nullptr);
 }
 
 }  // namespace
