@@ -81,7 +81,8 @@ class DownloadEngine {
   void on_busy(RangeTransfer& transfer);
   void note_progress(FileDownload& file);
   // Nothing is asked of a server before `until`, for whatever file.
-  void hold_server(const Origin& server, Clock::time_point until);
+  // True if that makes somebody wait longer.
+  bool hold_server(const Origin& server, Clock::time_point until);
   void note_rate_limit(RangeTransfer& transfer);
   void demote_suspects(FileDownload& proved);
   void note_failure(FileDownload& file, Source& source, ErrorKind kind, const std::string& problem,

@@ -169,13 +169,17 @@ void DownloadEngine::on_busy(RangeTransfer& transfer) {
   if (!source.dead && (status == 429 || (status == 503 && asked))) hold_server(server, source.ready_at);
 }
 
-void DownloadEngine::hold_server(const Origin& server, Clock::time_point until) {
+bool DownloadEngine::hold_server(const Origin& server, Clock::time_point until) {
+  bool longer = false;
   for (const auto& file : files_) {
     for (Source& source : file->sources) {
       const Url& next = source.located ? source.located->url : source.url;
-      if (next.origin() == server) source.ready_at = std::max(source.ready_at, until);
+      if (file->is_finished() || !(next.origin() == server) || source.ready_at >= until) continue;
+      source.ready_at = until;
+      longer = true;
     }
   }
+  return longer;
 }
 
 // A hub that says it will answer no further request of this kind is not asked before it will.
@@ -184,8 +188,11 @@ void DownloadEngine::note_rate_limit(RangeTransfer& transfer) {
   const auto wait = exhausted_limit(transfer.head());
   if (!wait) return;
   const double seconds = std::min(*wait, options_.retry.longest_server_wait_s);
-  hold_server(transfer.exchange().hop().url.origin(),
-              Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+  const Origin server = transfer.exchange().hop().url.origin();
+  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  if (hold_server(server, until)) {
+    observer_.on_trouble(transfer.file().remote, server.text() + " permits no further request for now", seconds);
+  }
 }
 
 void DownloadEngine::note_progress(FileDownload& file) {

@@ -133,7 +133,10 @@ bool RangeTransfer::on_head(const ResponseHead& head) {
   Source& from = source();
   from.resolving = false;
   if (decision_.verdict != Verdict::kWrite) return false;
-  if (exchange_.hop().number > 0) from.located = exchange_.hop();
+  if (exchange_.hop().number > 0) {
+    if (!from.located) from.ready_at = {};  // whatever the hub asked for: it is not asked any more
+    from.located = exchange_.hop();
+  }
   if (probe_) {
     at_ = end_;
     return false;

@@ -148,5 +148,21 @@ TEST_F(FetchListings, ABusyHubIsNotAskedBeforeItsTime) {
   EXPECT_LE(requests_to("/resolve/"), 18u);
 }
 
+TEST_F(FetchListings, AHubWhoseLimitIsUsedUpIsNotAskedForNothing) {
+  write_text(root() / "o/m/w1.bin", noise(3000, 1));
+  start_hub();
+  Fault f = status("/resolve/" + hub_->commit("o/m") + "/model.bin", 302);
+  f.headers = {{"Location", "/files/o/m/model.bin"}, {"RateLimit", "\"resolvers\";r=0;t=0"}};
+  hub_->add_fault(f);
+  auto o = options();
+  o.jobs = 1;
+  o.selection.include = {"*.bin"};
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(run(o), 0) << message_;
+  EXPECT_GT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 0.9);  // t + 1 s
+  EXPECT_TRUE(fetched("model.bin") == model_);
+  EXPECT_EQ(requests_to("/resolve/"), 2u);
+}
+
 }  // namespace
 }  // namespace tierpack::support

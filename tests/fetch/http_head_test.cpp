@@ -76,6 +76,21 @@ TEST(ServerWait, SecondsDatesAndRateLimits) {
   EXPECT_FALSE(server_wait(with({{"retry-after", "soon"}}), 0).has_value());
 }
 
+TEST(ServerWait, TheServersOwnClockCounts) {
+  const ResponseHead head{.status = 429,
+                          .fields = {{"retry-after", "Thu, 01 Jan 1970 00:10:05 GMT"}, {"date", "Thu, 01 Jan 1970 00:10:00 GMT"}}};
+  EXPECT_EQ(server_wait(head, 1'700'000'000), 5.0);  // whatever ours says
+}
+
+TEST(HeadCollector, AHeadWithoutItsEmptyLineIsNotComplete) {
+  HeadCollector collector;
+  collector.line("HTTP/1.1 206 Partial Content\r\n");
+  collector.line("Content-Range: bytes 0-1/2\r\n");
+  EXPECT_FALSE(collector.is_complete());
+  collector.line("\r\n");
+  EXPECT_TRUE(collector.is_complete());
+}
+
 TEST(NextLink, FindsTheRelation) {
   EXPECT_EQ(next_link(with({{"link", "<https://h/a?c=1>; rel=\"next\""}})), "https://h/a?c=1");
   EXPECT_EQ(next_link(with({{"link", "<https://h/x>; rel=\"xet-auth\", <https://h/b>; rel=\"next\""}})), "https://h/b");
