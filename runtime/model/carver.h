@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/memory_placement.h"
 
 namespace tierpack::model {
 
@@ -45,23 +46,19 @@ class Carver {
   uint64_t high_ = 0;
 };
 
-// 64-byte aligned uninitialised memory; untouched pages cost nothing.
+// Uninitialised memory, aligned for any carved array; untouched pages cost nothing.
 class CarvedMemory {
  public:
   CarvedMemory() = default;
-  explicit CarvedMemory(uint64_t bytes) : bytes_(bytes) {
-    try {
-      data_.reset(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{Carver::kAlignment})));
-    } catch (const std::bad_alloc&) {
-      fail(ErrorKind::kCapacity, "cannot allocate {} for the model's buffers", format_size(bytes));
-    }
+  explicit CarvedMemory(uint64_t bytes) : data_(bytes == 0 ? nullptr : allocate_placed(bytes)), bytes_(bytes) {
+    if (bytes > 0 && !data_) fail(ErrorKind::kCapacity, "cannot allocate {} for the model's buffers", format_size(bytes));
   }
   std::byte* data() { return data_.get(); }
   uint64_t bytes() const { return bytes_; }
 
  private:
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{Carver::kAlignment}); }
+    void operator()(std::byte* p) const { std::free(p); }
   };
   std::unique_ptr<std::byte, Free> data_;
   uint64_t bytes_ = 0;
