@@ -23,7 +23,7 @@ struct Compute {
 // cheaper than kPieceCost, and there are at most kPiecesPerThread pieces a thread.
 inline constexpr uint64_t kTeamCost = 100'000;
 inline constexpr uint64_t kPieceCost = 30'000;
-inline constexpr uint64_t kPiecesPerThread = 4;
+inline constexpr uint64_t kPiecesPerThread = 12;
 // One element of an elementwise operation, in the same unit.
 inline constexpr uint64_t kElementCost = 16;
 
