@@ -210,7 +210,11 @@ void write_report(const fs::path& directory, const BenchSubject& subject, const 
   require_report_target(target);
   const fs::path beside = target.string() + fmt::format(".tmp-{}", ::getpid());
   try {
-    fs::create_directory(beside);
+    std::error_code problem;
+    if (!fs::create_directory(beside, problem)) {
+      fail(ErrorKind::kIo, "{}: the report cannot be written: cannot create {}: {}", directory.string(), beside.string(),
+           problem ? problem.message() : "it is there already");
+    }
     const auto write = [&](const char* name, const std::string& content) {
       write_file_atomically(beside / name, as_bytes(content));
     };
@@ -219,8 +223,6 @@ void write_report(const fs::path& directory, const BenchSubject& subject, const 
     write("prefill.svg", render_svg(plot_of(subject, result, true)));
     write("decode.svg", render_svg(plot_of(subject, result, false)));
     rename_durably(beside, target);
-  } catch (const fs::filesystem_error& e) {
-    fail(ErrorKind::kIo, "{}: the report cannot be written: {}", directory.string(), e.code().message());
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(beside, ignored);

@@ -151,6 +151,26 @@ TEST_F(Bench, TheReportIsOneDirectory) {
   EXPECT_TRUE(std::filesystem::exists(directory_ / "empty/report.json"));
 }
 
+TEST(Report, AFailureLeavesNothingBehind) {
+  const TempDirectory directory;
+  BenchResult result;
+  LengthResult& length = result.lengths.emplace_back();
+  length.tokens = 16;
+  length.prefill_ceiling = length.decode_ceiling = result.pair_ceiling = {1, true};
+  for (Samples* samples : {&length.prefill, &length.first_token, &length.decode, &length.decode_read, &length.prefill_share,
+                           &length.decode_share, &length.decode_read_share, &result.read_bandwidth, &result.int8_rate, &result.pair,
+                           &result.pair_share}) {
+    samples->add(1);
+  }
+  const BenchSubject subject;
+  // Too long a name for a file system, once the suffix of the unfinished directory is there.
+  const std::string name(254, 'r');
+  EXPECT_EQ(thrown_by([&] { write_report(directory / name, subject, result); }).kind, ErrorKind::kIo);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  write_report(directory / "report", subject, result);
+  EXPECT_TRUE(std::filesystem::exists(directory / "report/decode.svg"));
+}
+
 TEST_F(Bench, TheTableNamesWhatWasMeasured) {
   const std::string out = run_bench_command({pack_, "--lengths", "16", "--decode", "3", "--runs", "1", "--threads", "1"});
   for (const char* part : {"pebble: qwen4exp", "1 thread,", "prefill tokens/s", "of bandwidth", "read bandwidth", "two requests", "peak memory"}) {
