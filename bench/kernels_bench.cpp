@@ -62,20 +62,28 @@ void matmul(benchmark::State& state, const KernelTable& table, DType type, uint3
   state.counters["GFLOP/s"] = benchmark::Counter(runs * 2.0 * rows * cols * tokens / 1e9, benchmark::Counter::kIsRate);
 }
 
-void attention(benchmark::State& state, const KernelTable& table, KvType type, uint32_t count) {
+// `queries` heads that share one KV head, over `count` tokens.
+void attention(benchmark::State& state, const KernelTable& table, KvType type, uint32_t count, uint32_t queries) {
   constexpr uint32_t kHeadDim = 128;
-  const size_t element = type == KvType::kF32 ? 4 : 2;
-  const std::vector<std::byte> keys = random_bytes(count * kHeadDim * element);
-  const std::vector<std::byte> values = random_bytes(count * kHeadDim * element);
-  const Batch batch(1, kHeadDim);
-  std::vector<float> out(kHeadDim);
+  const Batch rows(count, kHeadDim);
+  const size_t row = kv_row_bytes(type, kHeadDim);
+  std::vector<std::byte> bytes(count * row);
+  for (uint32_t j = 0; j < count; ++j) table.store_kv(rows.x.data() + size_t{j} * kHeadDim, kHeadDim, type, bytes.data() + j * row);
+  const Batch batch(queries, kHeadDim);
+  std::vector<float> out(size_t{queries} * kHeadDim);
+  std::vector<AttentionQuery> list;
+  for (uint32_t i = 0; i < queries; ++i) {
+    list.push_back({batch.x.data() + size_t{i} * kHeadDim, out.data() + size_t{i} * kHeadDim, count});
+  }
+  const KvView cache{type, bytes.data(), bytes.data(), row, kHeadDim};
   for (auto _ : state) {
-    table.attention(batch.x.data(), keys.data(), values.data(), type, kHeadDim, kHeadDim, nullptr, count, 0.1f, out.data());
+    table.attention(list.data(), queries, cache, nullptr, 0.1f);
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }
-  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(state.iterations()) * 2 * static_cast<double>(keys.size()) / 1e9,
-                                              benchmark::Counter::kIsRate);
+  const double runs = static_cast<double>(state.iterations());
+  state.counters["GB/s"] = benchmark::Counter(runs * 2 * static_cast<double>(bytes.size()) / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(runs * 4.0 * count * queries * kHeadDim / 1e9, benchmark::Counter::kIsRate);
 }
 
 void delta_rule(benchmark::State& state, const KernelTable& table) {
@@ -117,10 +125,12 @@ void register_all() {
       benchmark::RegisterBenchmark((prefix + "matmul/" + dtype_name(type) + "/tokens:64/cols:4096").c_str(),
                                    [table, type](benchmark::State& s) { matmul(s, *table, type, 64, 4096); });
     }
-    benchmark::RegisterBenchmark((prefix + "attention/f16/1024").c_str(),
-                                 [table](benchmark::State& s) { attention(s, *table, KvType::kF16, 1024); });
-    benchmark::RegisterBenchmark((prefix + "attention/f32/1024").c_str(),
-                                 [table](benchmark::State& s) { attention(s, *table, KvType::kF32, 1024); });
+    for (const auto& [name, type] : {std::pair{"f32", KvType::kF32}, {"f16", KvType::kF16}, {"q8", KvType::kQ8}}) {
+      for (const uint32_t queries : {1u, 8u, 32u}) {
+        benchmark::RegisterBenchmark((prefix + "attention/" + name + "/1024/queries:" + std::to_string(queries)).c_str(),
+                                     [table, type, queries](benchmark::State& s) { attention(s, *table, type, 1024, queries); });
+      }
+    }
     benchmark::RegisterBenchmark((prefix + "delta_rule/128").c_str(), [table](benchmark::State& s) { delta_rule(s, *table); });
     benchmark::RegisterBenchmark((prefix + "quantize").c_str(), [table](benchmark::State& s) {
       std::vector<int8_t> q(kCols);

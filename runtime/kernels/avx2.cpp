@@ -1,4 +1,4 @@
-// Everything of the AVX2 table but products with weights and attention. Each function follows its twin in reference.cpp.
+// Everything of the AVX2 table but products with weights, attention and the delta rule. Each function follows its twin in reference.cpp.
 #include "runtime/kernels/avx2.h"
 
 #include <limits>
@@ -192,31 +192,16 @@ void conv(const float* const* taps, const float* weight, uint32_t kernel, uint32
   }
 }
 
-void delta_rule(float* state, const float* q, const float* k, const float* v, float decay, float beta, uint32_t dk,
-                uint32_t dv, float* out) {
-  const __m256 decays = _mm256_set1_ps(decay);
-  for (uint32_t j = 0; j < dv; ++j) {
-    float* row = state + static_cast<size_t>(j) * dk;
-    Sums32 predicted = Sums32::zero();
-    for_each_part(dk, [&](uint32_t i, int part, uint32_t lanes) __attribute__((always_inline)) {
-      const F32x8 decayed = {_mm256_mul_ps(load_lanes(row + i, lanes).value, decays)};
-      store_lanes(row + i, lanes, decayed);
-      predicted.part[part] = fma_lanes(decayed.value, load_lanes(k + i, lanes).value, predicted.part[part], lanes);
-    });
-    const __m256 d = _mm256_set1_ps(beta * (v[j] - predicted.total()));
-    Sums32 read = Sums32::zero();
-    for_each_part(dk, [&](uint32_t i, int part, uint32_t lanes) __attribute__((always_inline)) {
-      const F32x8 updated = {_mm256_fmadd_ps(d, load_lanes(k + i, lanes).value, load_lanes(row + i, lanes).value)};
-      store_lanes(row + i, lanes, updated);
-      read.part[part] = fma_lanes(updated.value, load_lanes(q + i, lanes).value, read.part[part], lanes);
-    });
-    out[j] = read.total();
-  }
-}
-
 void store_kv(const float* x, uint32_t n, KvType type, void* out) {
   if (type == KvType::kF32) {
     std::memcpy(out, x, n * sizeof(float));
+    return;
+  }
+  if (type == KvType::kQ8) {
+    TIERPACK_CHECK(n <= kAttentionDimMax);
+    int32_t sums[kAttentionDimMax / 32];
+    int8_t* const codes = static_cast<int8_t*>(out);
+    quantize(x, n, codes, reinterpret_cast<float*>(codes + n), sums);
     return;
   }
   uint16_t* halves = static_cast<uint16_t*>(out);
@@ -246,7 +231,7 @@ constexpr KernelTable kAvx2 = {
     .softmax = softmax,
     .rope = rope,
     .conv = conv,
-    .delta_rule = delta_rule,
+    .delta_rule = avx2_ops::delta_rule,
     .attention = avx2_ops::attention,
     .store_kv = store_kv,
     .decode_row = reference_ops::decode_row,

@@ -14,8 +14,17 @@ namespace avx2_ops {
 
 void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride);
 void matmul_plain(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride);
-void attention(const float* q, const void* keys, const void* values, KvType type, size_t stride, uint32_t head_dim,
-               const uint32_t* visible, uint32_t count, float scale, float* out);
+void attention(const AttentionQuery* queries, uint32_t n, const KvView& cache, const uint32_t* visible, float scale);
+void delta_rule(float* state, const float* q, const float* k, const float* v, float decay, float beta, uint32_t dk, uint32_t dv,
+                float* out);
 
 }  // namespace avx2_ops
+
+namespace avx512_ops {
+
+void attention(const AttentionQuery* queries, uint32_t n, const KvView& cache, const uint32_t* visible, float scale);
+void delta_rule(float* state, const float* q, const float* k, const float* v, float decay, float beta, uint32_t dk, uint32_t dv,
+                float* out);
+
+}  // namespace avx512_ops
 }  // namespace tierpack::kernels

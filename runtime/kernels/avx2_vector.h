@@ -39,6 +39,10 @@ inline I32x8 bits(F32x8 a) { return {_mm256_castps_si256(a.value)}; }
 inline F32x8 from_bits(I32x8 a) { return {_mm256_castsi256_ps(a.value)}; }
 inline F32x8 to_float(I32x8 a) { return {_mm256_cvtepi32_ps(a.value)}; }
 
+// The widest float vector of the file's instruction set, for the headers that several sets compile.
+using Wide = F32x8;
+constexpr uint32_t kWideLanes = 8;
+
 inline F32x8 load(const float* x) { return {_mm256_loadu_ps(x)}; }
 inline void store(float* x, F32x8 v) { _mm256_storeu_ps(x, v.value); }
 
@@ -106,6 +110,32 @@ inline __m256 add_lanes(__m256 a, __m256 part, uint32_t lanes) {
   return lanes == 8 ? sum : _mm256_blendv_ps(part, sum, _mm256_castsi256_ps(lane_mask(lanes)));
 }
 
+// Larger of two; the second where one is NaN.
+inline F32x8 larger(F32x8 a, F32x8 b) { return {_mm256_max_ps(a.value, b.value)}; }
+inline float largest_lane(F32x8 a) {
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(a.value), _mm256_extractf128_ps(a.value, 1));
+  four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+
+// Lane i is the tree sum of v[i]: the vectors are added in pairs while they are transposed.
+inline F32x8 tree_sums(const F32x8 (&v)[8]) {
+  __m256 four[4];
+  for (int i = 0; i < 4; ++i) {
+    const __m256 a = v[2 * i].value;
+    const __m256 b = v[2 * i + 1].value;
+    four[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  }
+  __m256 two[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m256 a = four[2 * i];
+    const __m256 b = four[2 * i + 1];
+    two[i] = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE));
+  }
+  const __m256 sums = _mm256_add_ps(_mm256_shuffle_ps(two[0], two[1], 0x88), _mm256_shuffle_ps(two[0], two[1], 0xDD));
+  return {_mm256_permutevar8x32_ps(sums, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
+}
+
 inline __m256 half_to_float(const uint16_t* x) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
 }
@@ -115,6 +145,10 @@ inline __m256 half_to_float_part(const uint16_t* x, uint32_t count) {
   alignas(16) uint16_t padded[8] = {};
   std::memcpy(padded, x, count * sizeof(uint16_t));
   return half_to_float(padded);
+}
+
+inline F32x8 code_to_float(const int8_t* x) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))))};
 }
 
 }  // namespace

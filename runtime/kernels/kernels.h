@@ -37,8 +37,31 @@ struct ActivationView {
   const int32_t* sum = nullptr;    // (T, n / 32)
 };
 
-// Key or value cache of one layer: (positions, kv_heads, head_dim), f32 or f16.
-enum class KvType : uint8_t { kF32, kF16 };
+// What a key or value cache holds for one head at one position: head_dim values as f32 or f16, or (kQ8, head_dim % 32 == 0)
+// head_dim int8 codes and then an f32 scale for every 32 of them.
+enum class KvType : uint8_t { kF32, kF16, kQ8 };
+
+// Bytes of that.
+constexpr uint64_t kv_row_bytes(KvType type, uint32_t head_dim) {
+  if (type == KvType::kQ8) return head_dim + head_dim / 32 * sizeof(float);
+  return uint64_t{head_dim} * (type == KvType::kF32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+// The cache of one KV head: row p, of position p, at keys + p * stride and values + p * stride.
+struct KvView {
+  KvType type = KvType::kF32;
+  const std::byte* keys = nullptr;
+  const std::byte* values = nullptr;
+  size_t stride = 0;      // bytes
+  uint32_t head_dim = 0;  // at most kAttentionDimMax
+};
+
+// One query head: sees the first `count` of the visible tokens.
+struct AttentionQuery {
+  const float* q = nullptr;  // (head_dim)
+  float* out = nullptr;      // (head_dim)
+  uint32_t count = 0;
+};
 
 struct KernelTable {
   const char* name;  // "reference", "avx2", "avx512"
@@ -87,13 +110,13 @@ struct KernelTable {
   void (*delta_rule)(float* state, const float* q, const float* k, const float* v, float decay, float beta, uint32_t dk,
                      uint32_t dv, float* out);
 
-  // Attention of one query head over `count` visible tokens (ascending positions): softmax(scale * q.k) v, computed in
-  // chunks of kAttentionChunk visible tokens whose partial results are merged in order. keys / values point at this KV
-  // head's slice of position 0; stride is in elements between positions. visible == nullptr means 0 .. count-1.
-  void (*attention)(const float* q, const void* keys, const void* values, KvType type, size_t stride, uint32_t head_dim,
-                    const uint32_t* visible, uint32_t count, float scale, float* out);
+  // Attention of n <= kAttentionQueries query heads over the cache of the KV head they share: softmax(scale * q.k) v, in
+  // chunks of kAttentionChunk visible tokens whose partial results are merged in order. `visible`: ascending positions, as
+  // many as the largest count; null means 0, 1, 2, ... One call reads every key and value once, whatever n is; a query's
+  // result does not depend on the others.
+  void (*attention)(const AttentionQuery* queries, uint32_t n, const KvView& cache, const uint32_t* visible, float scale);
 
-  // Stores n floats as cache elements of `type`.
+  // Stores the n values of one head as a cache row of `type`.
   void (*store_kv)(const float* x, uint32_t n, KvType type, void* out);
 
   // Decodes one row of a matrix to f32 (exactly formats/dequant).
@@ -101,6 +124,8 @@ struct KernelTable {
 };
 
 inline constexpr uint32_t kAttentionChunk = 64;
+inline constexpr uint32_t kAttentionQueries = 32;
+inline constexpr uint32_t kAttentionDimMax = 1024;
 
 // The definition.
 const KernelTable& reference();

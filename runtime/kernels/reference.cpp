@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/error.h"
 #include "formats/dequant.h"
 #include "runtime/kernels/float_math.h"
 #include "runtime/kernels/reference_float.h"
@@ -118,33 +119,40 @@ void delta_rule(float* state, const float* q, const float* k, const float* v, fl
   }
 }
 
-float kv_element(const void* base, KvType type, size_t index) {
-  if (type == KvType::kF32) return static_cast<const float*>(base)[index];
-  return f16_to_f32(static_cast<const uint16_t*>(base)[index]);
+// Element d of a cache row.
+float kv_element(const std::byte* row, KvType type, uint32_t head_dim, uint32_t d) {
+  switch (type) {
+    case KvType::kF32: return reinterpret_cast<const float*>(row)[d];
+    case KvType::kF16: return f16_to_f32(reinterpret_cast<const uint16_t*>(row)[d]);
+    case KvType::kQ8: break;
+  }
+  const float* const scales = reinterpret_cast<const float*>(row + head_dim);
+  return static_cast<float>(reinterpret_cast<const int8_t*>(row)[d]) * scales[d / 32];
 }
 
 // q . key in the order of dot.
-float key_dot(const float* q, const void* keys, KvType type, size_t at, uint32_t head_dim) {
+float key_dot(const float* q, const std::byte* key, KvType type, uint32_t head_dim) {
   float sums[32] = {};
-  for (uint32_t d = 0; d < head_dim; ++d) sums[d % 32] = std::fma(q[d], kv_element(keys, type, at + d), sums[d % 32]);
+  for (uint32_t d = 0; d < head_dim; ++d) sums[d % 32] = std::fma(q[d], kv_element(key, type, head_dim, d), sums[d % 32]);
   for (uint32_t half = 16; half > 0; half /= 2) {
     for (uint32_t i = 0; i < half; ++i) sums[i] += sums[i + half];
   }
   return sums[0];
 }
 
-void attention(const float* q, const void* keys, const void* values, KvType type, size_t stride, uint32_t head_dim,
-               const uint32_t* visible, uint32_t count, float scale, float* out) {
+void attend(const AttentionQuery& query, const KvView& cache, const uint32_t* visible, float scale) {
+  const uint32_t head_dim = cache.head_dim;
+  float* const out = query.out;
   std::fill_n(out, head_dim, 0.0f);
   float largest = 0.0f;
   float total = 0.0f;
-  for (uint32_t begin = 0; begin < count; begin += kAttentionChunk) {
-    const uint32_t tokens = std::min(kAttentionChunk, count - begin);
+  for (uint32_t begin = 0; begin < query.count; begin += kAttentionChunk) {
+    const uint32_t tokens = std::min(kAttentionChunk, query.count - begin);
     size_t at[kAttentionChunk];
     float p[kAttentionChunk];
     for (uint32_t j = 0; j < tokens; ++j) {
-      at[j] = (visible ? visible[begin + j] : begin + j) * stride;
-      p[j] = key_dot(q, keys, type, at[j], head_dim) * scale;
+      at[j] = (visible ? visible[begin + j] : begin + j) * cache.stride;
+      p[j] = key_dot(query.q, cache.keys + at[j], cache.type, head_dim) * scale;
     }
     const float chunk_largest = maximum(p, tokens);
     for (uint32_t j = 0; j < tokens; ++j) p[j] = exp_one(p[j] - chunk_largest);
@@ -155,19 +163,32 @@ void attention(const float* q, const void* keys, const void* values, KvType type
     const float take = exp_one(chunk_largest - merged);
     for (uint32_t d = 0; d < head_dim; ++d) {
       float weighted = 0.0f;
-      for (uint32_t j = 0; j < tokens; ++j) weighted = std::fma(p[j], kv_element(values, type, at[j] + d), weighted);
+      for (uint32_t j = 0; j < tokens; ++j) {
+        weighted = std::fma(p[j], kv_element(cache.values + at[j], cache.type, head_dim, d), weighted);
+      }
       out[d] = begin == 0 ? weighted : std::fma(weighted, take, out[d] * keep);
     }
     total = begin == 0 ? chunk_total : std::fma(chunk_total, take, total * keep);
     largest = merged;
   }
-  if (count == 0) return;
+  if (query.count == 0) return;
   for (uint32_t d = 0; d < head_dim; ++d) out[d] = out[d] / total;
+}
+
+void attention(const AttentionQuery* queries, uint32_t n, const KvView& cache, const uint32_t* visible, float scale) {
+  for (uint32_t i = 0; i < n; ++i) attend(queries[i], cache, visible, scale);
 }
 
 void store_kv(const float* x, uint32_t n, KvType type, void* out) {
   if (type == KvType::kF32) {
     std::memcpy(out, x, n * sizeof(float));
+    return;
+  }
+  if (type == KvType::kQ8) {
+    TIERPACK_CHECK(n <= kAttentionDimMax);
+    int32_t sums[kAttentionDimMax / 32];
+    int8_t* const codes = static_cast<int8_t*>(out);
+    reference_ops::quantize(x, n, codes, reinterpret_cast<float*>(codes + n), sums);
     return;
   }
   uint16_t* halves = static_cast<uint16_t*>(out);

@@ -1,6 +1,7 @@
 #include "runtime/model/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -41,8 +42,7 @@ void normalise_and_store(const Pass& pass, const AttentionWeights& w, const Atte
   const uint32_t dim = c.head_dim;
   const uint32_t pairs = c.rotary_dim / 2;
   const size_t query_stride = w.gated ? 2 * size_t{dim} : dim;
-  const size_t key = size_t{c.kv_heads} * dim;
-  const uint64_t element = kv_element_bytes(kv_type);
+  const uint64_t row_bytes = kernels::kv_row_bytes(kv_type, dim);
   for_ranges(pass.compute, pass.chunk.tokens, (size_t{c.heads} + 2 * c.kv_heads) * dim * kElementCost,
              [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
@@ -54,16 +54,39 @@ void normalise_and_store(const Pass& pass, const AttentionWeights& w, const Atte
         k.rope(q, cos, sin, pairs);
       }
       for (uint32_t h = 0; h < c.kv_heads; ++h) {
-        float* const head = s.k + t * key + size_t{h} * dim;
-        k.rms_norm(head, w.k_norm, c.norm_eps, dim, head);
-        k.rope(head, cos, sin, pairs);
+        const size_t head = t * c.kv_heads + h;
+        float* const key = s.k + head * dim;
+        k.rms_norm(key, w.k_norm, c.norm_eps, dim, key);
+        k.rope(key, cos, sin, pairs);
+        const uint64_t at = (uint64_t{pass.chunk.position(t)} * c.kv_heads + h) * row_bytes;
+        k.store_kv(key, dim, kv_type, state.keys + at);
+        k.store_kv(s.v + head * dim, dim, kv_type, state.values + at);
       }
-      const uint64_t at = pass.chunk.position(t) * key * element;
-      k.store_kv(s.k + t * key, static_cast<uint32_t>(key), kv_type, state.keys + at);
-      k.store_kv(s.v + t * key, static_cast<uint32_t>(key), kv_type, state.values + at);
     }
   });
 }
+
+// The work of attend_heads in pieces: some query heads of one KV head, at some consecutive tokens that see the same list.
+struct Pieces {
+  Pieces(const Compute& compute, const ModelConfig& c, uint32_t tokens, bool listed)
+      : group(c.heads / c.kv_heads) {
+    // Every head of the KV head together, unless there are fewer such pieces than threads.
+    const uint32_t groups = (listed ? tokens : (tokens + 1) / 2) * c.kv_heads;
+    const auto threads = static_cast<uint32_t>(compute.team.size());
+    const uint32_t splits = std::min(group, groups < threads ? (threads + groups - 1) / groups : 1);
+    heads = std::min((group + splits - 1) / splits, kernels::kAttentionQueries);
+    head_pieces = (group + heads - 1) / heads;
+    piece_tokens = listed ? 1 : std::clamp(kernels::kAttentionQueries / heads, 1u, tokens);
+    token_pieces = (tokens + piece_tokens - 1) / piece_tokens;
+    count = size_t{c.kv_heads} * head_pieces * token_pieces;
+  }
+  uint32_t group;         // query heads of a KV head
+  uint32_t heads;         // of them in a piece
+  uint32_t head_pieces;
+  uint32_t piece_tokens;  // tokens in a piece
+  uint32_t token_pieces;
+  size_t count;           // token pieces run fastest, so that one thread stays with one KV head
+};
 
 // Softmax attention and output gate of queries [first, first + count), every head. `visible` row i belongs to query
 // first + i; null = everything up to the query.
@@ -73,25 +96,36 @@ void attend_heads(const Pass& pass, const AttentionWeights& w, const AttentionSt
   const kernels::KernelTable& k = pass.compute.k;
   AttentionScratch& s = pass.ws.attention;
   const uint32_t dim = c.head_dim;
-  const uint32_t group = c.heads / c.kv_heads;
   const size_t query_stride = w.gated ? 2 * size_t{dim} : dim;
-  const size_t key = size_t{c.kv_heads} * dim;
-  const uint64_t element = kv_element_bytes(kv_type);
+  const uint64_t row_bytes = kernels::kv_row_bytes(kv_type, dim);
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
-  const size_t stride = s.visible_stride;
-  const uint64_t seen = visible != nullptr ? stride : pass.chunk.position(first + count - 1) + 1;
-  for_ranges(pass.compute, size_t{count} * c.heads, seen * dim * kElementCost / 4, [&](size_t begin, size_t end) {
+  const uint64_t seen = visible != nullptr ? s.visible_stride : pass.chunk.position(first + count - 1) + 1;
+  const Pieces pieces(pass.compute, c, count, visible != nullptr);
+  const uint64_t cost = uint64_t{pieces.heads} * pieces.piece_tokens * seen * dim * kElementCost / 4;
+  for_ranges(pass.compute, pieces.count, cost, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      const size_t query = i / c.heads;
-      const size_t h = i % c.heads;
-      const size_t token = first + query;
-      const float* const q = s.q + (token * c.heads + h) * query_stride;
-      const uint64_t head_at = h / group * dim * element;
-      float* const out = s.heads.row(token) + h * dim;
-      const uint32_t* const list = visible == nullptr ? nullptr : visible + query * stride;
-      const uint32_t n = visible == nullptr ? pass.chunk.position(token) + 1 : visible_count[query];
-      k.attention(q, state.keys + head_at, state.values + head_at, kv_type, key, dim, list, n, scale, out);
-      if (w.gated) k.sigmoid_mul(q + dim, out, dim, out);
+      const auto token_begin = static_cast<uint32_t>(i % pieces.token_pieces) * pieces.piece_tokens;
+      const uint32_t token_end = std::min(token_begin + pieces.piece_tokens, count);
+      const size_t head_piece = i / pieces.token_pieces;
+      const size_t kv_head = head_piece / pieces.head_pieces;
+      const auto head_begin = static_cast<uint32_t>(head_piece % pieces.head_pieces) * pieces.heads;
+      const uint32_t head_end = std::min(head_begin + pieces.heads, pieces.group);
+
+      std::array<kernels::AttentionQuery, kernels::kAttentionQueries> queries;
+      uint32_t n = 0;
+      for (uint32_t t = token_begin; t < token_end; ++t) {
+        const size_t token = size_t{first} + t;
+        const uint32_t sees = visible == nullptr ? pass.chunk.position(token) + 1 : visible_count[t];
+        for (uint32_t h = head_begin; h < head_end; ++h) {
+          const size_t head = kv_head * pieces.group + h;
+          queries[n++] = {s.q + (token * c.heads + head) * query_stride, s.heads.row(token) + head * dim, sees};
+        }
+      }
+      const kernels::KvView cache{kv_type, state.keys + kv_head * row_bytes, state.values + kv_head * row_bytes,
+                                  c.kv_heads * row_bytes, dim};
+      k.attention(queries.data(), n, cache, visible == nullptr ? nullptr : visible + token_begin * s.visible_stride, scale);
+      if (!w.gated) continue;
+      for (uint32_t q = 0; q < n; ++q) k.sigmoid_mul(queries[q].q + dim, queries[q].out, dim, queries[q].out);
     }
   });
 }

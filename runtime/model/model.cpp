@@ -16,6 +16,7 @@ void require_within_limits(const Pack& pack) {
     fail(ErrorKind::kUnsupported, "{}: {} is {}; this build computes at most {}", pack.directory().filename().string(),
          what, found, most);
   };
+  limit("the size of an attention head", c.head_dim, kernels::kAttentionDimMax);
   limit("the number of rotated pairs of a head", c.rotary_dim / 2, kMaxRotaryPairs);
   limit("the number of taps of the delta net's convolution", c.gdn.conv, kMaxConvTaps);
   limit("the number of taps of the n-gram convolution", c.ple.conv, kMaxConvTaps);

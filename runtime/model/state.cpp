@@ -39,7 +39,7 @@ SessionState::Arrays SessionState::carve(Carver& carver, const ModelConfig& c, u
 
   for (uint32_t i = 0; i < c.layers; ++i) {
     if (recurrent(i)) continue;
-    const uint64_t cache = uint64_t{capacity} * c.kv_heads * c.head_dim * kv_element_bytes(kv_type);
+    const uint64_t cache = uint64_t{capacity} * c.kv_heads * kernels::kv_row_bytes(kv_type, c.head_dim);
     arrays.attention[i].keys = carver.take<std::byte>(cache);
     arrays.attention[i].values = carver.take<std::byte>(cache);
     const uint32_t ratio = c.compress_ratio.empty() ? 0 : c.compress_ratio[i];

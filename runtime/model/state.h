@@ -12,8 +12,8 @@
 namespace tierpack::model {
 
 struct AttentionState {
-  std::byte* keys = nullptr;     // (capacity, KV, hd) in the cache's type, rotated
-  std::byte* values = nullptr;   // (capacity, KV, hd) in the cache's type
+  std::byte* keys = nullptr;     // (capacity, KV) rows of the cache's type, rotated
+  std::byte* values = nullptr;   // (capacity, KV) rows of the cache's type
   // Only where the block has an indexer (ratio > 0):
   float* index_tail = nullptr;   // (ratio, index dim): raw keys since the last complete block of `ratio` tokens
   float* block_keys = nullptr;   // (capacity / ratio, index dim): normalised and rotated keys of complete blocks
@@ -59,8 +59,5 @@ class SessionState {
   CarvedMemory memory_;
   Arrays arrays_;
 };
-
-// Bytes of one cache element.
-inline uint64_t kv_element_bytes(kernels::KvType type) { return type == kernels::KvType::kF32 ? 4 : 2; }
 
 }  // namespace tierpack::model

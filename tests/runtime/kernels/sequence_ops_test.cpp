@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -116,59 +117,136 @@ TEST(DeltaRule, EveryTableEqualsTheReferenceOverManyTokens) {
   }
 }
 
+// Keys or values of two KV heads and what a cache of `type` gives back for them.
 struct Cache {
-  std::vector<float> floats;
-  std::vector<uint16_t> halves;
-  KvType type;
-  const void* data() const { return type == KvType::kF32 ? static_cast<const void*>(floats.data()) : halves.data(); }
+  std::vector<std::byte> bytes;
+  std::vector<float> values;  // (positions, 2 heads, head_dim)
 };
 
-Cache make_cache(Random& random, KvType type, size_t n, float range) {
-  Cache cache{uniform_vector(random, n, -range, range), std::vector<uint16_t>(n), type};
-  reference().store_kv(cache.floats.data(), static_cast<uint32_t>(n), KvType::kF16, cache.halves.data());
-  if (type == KvType::kF16) {
-    for (size_t i = 0; i < n; ++i) cache.floats[i] = f16_to_f32(cache.halves[i]);
+Cache make_cache(KvType type, std::vector<float> values, uint32_t head_dim) {
+  const size_t rows = values.size() / head_dim;
+  const size_t row_bytes = kv_row_bytes(type, head_dim);
+  Cache cache{std::vector<std::byte>(rows * row_bytes), std::move(values)};
+  for (size_t r = 0; r < rows; ++r) {
+    std::byte* const row = cache.bytes.data() + r * row_bytes;
+    float* const x = cache.values.data() + r * head_dim;
+    reference().store_kv(x, head_dim, type, row);
+    for (uint32_t d = 0; d < head_dim; ++d) {
+      if (type == KvType::kF16) x[d] = f16_to_f32(reinterpret_cast<const uint16_t*>(row)[d]);
+      if (type != KvType::kQ8) continue;
+      const float scale = reinterpret_cast<const float*>(row + head_dim)[d / 32];
+      x[d] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[d]) * scale;
+    }
   }
   return cache;
 }
 
+std::vector<KvType> kv_types(uint32_t head_dim) {
+  std::vector<KvType> types = {KvType::kF32, KvType::kF16};
+  if (head_dim % 32 == 0) types.push_back(KvType::kQ8);
+  return types;
+}
+
+// Attention of queries that see `counts` tokens of head 1 of the cache.
+std::vector<std::vector<float>> attend(const KernelTable& table, const std::vector<std::vector<float>>& q,
+                                       const std::vector<uint32_t>& counts, KvType type, const Cache& keys, const Cache& values,
+                                       const uint32_t* visible, float scale) {
+  const auto head_dim = static_cast<uint32_t>(q[0].size());
+  const size_t row_bytes = kv_row_bytes(type, head_dim);
+  std::vector<std::vector<float>> out(q.size(), std::vector<float>(head_dim + 1, 7.0f));
+  std::vector<AttentionQuery> queries;
+  for (size_t i = 0; i < q.size(); ++i) queries.push_back({q[i].data(), out[i].data(), counts[i]});
+  const KvView cache{type, keys.bytes.data() + row_bytes, values.bytes.data() + row_bytes, 2 * row_bytes, head_dim};
+  table.attention(queries.data(), static_cast<uint32_t>(queries.size()), cache, visible, scale);
+  for (std::vector<float>& one : out) {
+    EXPECT_EQ(one.back(), 7.0f) << table.name << " wrote past a result";
+    one.pop_back();
+  }
+  return out;
+}
+
+// Double precision, straight from the definition, over head 1.
+std::vector<double> exact_attention(const std::vector<float>& q, uint32_t count, const Cache& keys, const Cache& values,
+                                    const uint32_t* visible, float scale) {
+  const size_t dim = q.size();
+  const auto row = [&](const Cache& cache, uint32_t j) { return cache.values.data() + (size_t{visible ? visible[j] : j} * 2 + 1) * dim; };
+  std::vector<double> weights;
+  double largest = -1e300;
+  for (uint32_t j = 0; j < count; ++j) {
+    double score = 0;
+    for (size_t d = 0; d < dim; ++d) score += double{q[d]} * row(keys, j)[d];
+    weights.push_back(score * scale);
+    largest = std::max(largest, weights.back());
+  }
+  double total = 0;
+  for (double& weight : weights) total += weight = std::exp(weight - largest);
+  std::vector<double> out(dim);
+  for (uint32_t j = 0; j < count; ++j) {
+    for (size_t d = 0; d < dim; ++d) out[d] += weights[j] / total * row(values, j)[d];
+  }
+  return out;
+}
+
 TEST(Attention, EveryTableEqualsTheReference) {
   Random random = seeded(44);
-  for (const KvType type : {KvType::kF32, KvType::kF16}) {
-    for (const uint32_t head_dim : {1u, 16u, 40u, 64u, 128u, 256u}) {
+  for (const uint32_t head_dim : {1u, 16u, 40u, 64u, 96u, 128u, 256u, 576u}) {
+    for (const KvType type : kv_types(head_dim)) {
       for (const uint32_t count : {0u, 1u, 2u, 31u, 63u, 64u, 65u, 128u, 300u}) {
         for (const bool sparse : {false, true}) {
-          const size_t stride = 2 * head_dim + 3;
           const uint32_t positions = sparse ? 2 * count + 1 : count + 1;
-          const Cache keys = make_cache(random, type, stride * positions, 2.0f);
-          const Cache values = make_cache(random, type, stride * positions, 1.0f);
-          const std::vector<float> q = uniform_vector(random, head_dim, -2.0f, 2.0f);
+          const Cache keys = make_cache(type, uniform_vector(random, size_t{2} * positions * head_dim, -2.0f, 2.0f), head_dim);
+          const Cache values = make_cache(type, uniform_vector(random, size_t{2} * positions * head_dim), head_dim);
           std::vector<uint32_t> visible;
           for (uint32_t j = 0; j < count; ++j) visible.push_back(2 * j + static_cast<uint32_t>(random() % 2));
           const uint32_t* list = sparse ? visible.data() : nullptr;
           const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-          std::vector<float> expected(head_dim, 7.0f);
-          reference().attention(q.data(), keys.data(), values.data(), type, stride, head_dim, list, count, scale, expected.data());
+          // Groups of every size, of which some queries see fewer tokens or none.
+          const uint32_t n = 1 + random() % kAttentionQueries;
+          std::vector<std::vector<float>> q;
+          std::vector<uint32_t> counts;
+          for (uint32_t i = 0; i < n; ++i) {
+            q.push_back(uniform_vector(random, head_dim, -2.0f, 2.0f));
+            counts.push_back(random() % 3 == 0 ? static_cast<uint32_t>(random() % (count + 1)) : count);
+          }
+          counts[random() % n] = count;
+          const auto expected = attend(reference(), q, counts, type, keys, values, list, scale);
           for (const KernelTable* table : available()) {
-            std::vector<float> found(head_dim, 7.0f);
-            table->attention(q.data(), keys.data(), values.data(), type, stride, head_dim, list, count, scale, found.data());
-            EXPECT_TRUE(same_bits(expected, found)) << table->name << " head_dim " << head_dim << " count " << count;
+            const auto found = attend(*table, q, counts, type, keys, values, list, scale);
+            for (uint32_t i = 0; i < n; ++i) {
+              EXPECT_TRUE(same_bits(expected[i], found[i])) << table->name << " head_dim " << head_dim << " count " << counts[i];
+            }
           }
-          // Double precision, straight from the definition.
-          std::vector<double> weights;
-          double largest = -1e300;
-          for (uint32_t j = 0; j < count; ++j) {
-            double score = 0;
-            for (uint32_t d = 0; d < head_dim; ++d) score += double{q[d]} * keys.floats[(list ? list[j] : j) * stride + d];
-            weights.push_back(score * scale);
-            largest = std::max(largest, weights.back());
-          }
-          double total = 0;
-          for (double& weight : weights) total += weight = std::exp(weight - largest);
-          for (uint32_t d = 0; d < head_dim; ++d) {
-            double exact = 0;
-            for (uint32_t j = 0; j < count; ++j) exact += weights[j] / total * values.floats[(list ? list[j] : j) * stride + d];
-            EXPECT_NEAR(expected[d], count ? exact : 0.0, 2e-5);
+          const std::vector<double> exact = exact_attention(q[0], counts[0], keys, values, list, scale);
+          for (uint32_t d = 0; d < head_dim; ++d) EXPECT_NEAR(expected[0][d], exact[d], 2e-5);
+        }
+      }
+    }
+  }
+}
+
+// The kinds of numbers that break kernels, in queries, keys and values; whole infinities too.
+TEST(Attention, EveryTableEqualsTheReferenceOnHostileNumbers) {
+  Random random = seeded(47);
+  for (const uint32_t head_dim : {8u, 33u, 64u, 128u}) {
+    for (const KvType type : kv_types(head_dim)) {
+      for (int round = 0; round < 12; ++round) {
+        const uint32_t count = 1 + random() % 200;
+        const auto hostile = [&](size_t n) {
+          std::vector<float> x = random() % 2 ? adversarial_vector(random, n) : uniform_vector(random, n, -1e-20f, 1e-20f);
+          if (random() % 3 == 0) x[random() % n] = std::numeric_limits<float>::infinity();
+          if (random() % 3 == 0) x[random() % n] = std::numeric_limits<float>::quiet_NaN();
+          return x;
+        };
+        const Cache keys = make_cache(type, hostile(size_t{2} * count * head_dim), head_dim);
+        const Cache values = make_cache(type, hostile(size_t{2} * count * head_dim), head_dim);
+        std::vector<std::vector<float>> q;
+        for (int i = 0; i < 7; ++i) q.push_back(i % 2 ? uniform_vector(random, head_dim) : adversarial_vector(random, head_dim));
+        const std::vector<uint32_t> counts(q.size(), count);
+        const auto expected = attend(reference(), q, counts, type, keys, values, nullptr, 0.125f);
+        for (const KernelTable* table : available()) {
+          const auto found = attend(*table, q, counts, type, keys, values, nullptr, 0.125f);
+          for (size_t i = 0; i < q.size(); ++i) {
+            EXPECT_TRUE(same_bits(expected[i], found[i])) << table->name << " head_dim " << head_dim << " round " << round;
           }
         }
       }
@@ -180,16 +258,15 @@ TEST(Attention, AnAllVisibleListEqualsNoList) {
   Random random = seeded(45);
   const uint32_t count = 150;
   const uint32_t head_dim = 64;
-  const Cache keys = make_cache(random, KvType::kF16, size_t{count} * head_dim, 3.0f);
-  const Cache values = make_cache(random, KvType::kF16, size_t{count} * head_dim, 1.0f);
-  const std::vector<float> q = uniform_vector(random, head_dim);
+  const Cache keys = make_cache(KvType::kF16, uniform_vector(random, size_t{2} * count * head_dim, -3.0f, 3.0f), head_dim);
+  const Cache values = make_cache(KvType::kF16, uniform_vector(random, size_t{2} * count * head_dim), head_dim);
+  const std::vector<std::vector<float>> q = {uniform_vector(random, head_dim)};
   std::vector<uint32_t> visible(count);
   for (uint32_t j = 0; j < count; ++j) visible[j] = j;
   for (const KernelTable* table : available()) {
-    std::vector<float> with(head_dim), without(head_dim);
-    table->attention(q.data(), keys.data(), values.data(), KvType::kF16, head_dim, head_dim, visible.data(), count, 0.125f, with.data());
-    table->attention(q.data(), keys.data(), values.data(), KvType::kF16, head_dim, head_dim, nullptr, count, 0.125f, without.data());
-    EXPECT_TRUE(same_bits(with, without)) << table->name;
+    const auto with = attend(*table, q, {count}, KvType::kF16, keys, values, visible.data(), 0.125f);
+    const auto without = attend(*table, q, {count}, KvType::kF16, keys, values, nullptr, 0.125f);
+    EXPECT_TRUE(same_bits(with[0], without[0])) << table->name;
   }
 }
 
@@ -198,15 +275,18 @@ TEST(Attention, ChunksOfVeryDifferentScoresMerge) {
   const uint32_t head_dim = 8;
   const uint32_t count = 192;
   for (const bool rising : {false, true}) {
-    std::vector<float> keys(size_t{count} * head_dim, 0.0f), values(size_t{count} * head_dim, 1.0f), q(head_dim, 0.0f);
+    std::vector<float> keys(size_t{2} * count * head_dim, 0.0f), values(size_t{2} * count * head_dim, 1.0f), q(head_dim, 0.0f);
     q[0] = 1.0f;
-    for (uint32_t j = 0; j < count; ++j) keys[size_t{j} * head_dim] = (rising ? 1.0f : -1.0f) * 500.0f * static_cast<float>(j / 64);
-    for (uint32_t j = 0; j < count; ++j) values[size_t{j} * head_dim] = static_cast<float>(j / 64);
+    for (uint32_t j = 0; j < count; ++j) {
+      keys[(size_t{2} * j + 1) * head_dim] = (rising ? 1.0f : -1.0f) * 500.0f * static_cast<float>(j / 64);
+      values[(size_t{2} * j + 1) * head_dim] = static_cast<float>(j / 64);
+    }
+    const Cache key_cache = make_cache(KvType::kF32, keys, head_dim);
+    const Cache value_cache = make_cache(KvType::kF32, values, head_dim);
     for (const KernelTable* table : available()) {
-      std::vector<float> out(head_dim);
-      table->attention(q.data(), keys.data(), values.data(), KvType::kF32, head_dim, head_dim, nullptr, count, 1.0f, out.data());
-      EXPECT_EQ(out[0], rising ? 2.0f : 0.0f) << table->name;
-      EXPECT_EQ(out[1], 1.0f) << table->name;
+      const auto out = attend(*table, {q}, {count}, KvType::kF32, key_cache, value_cache, nullptr, 1.0f);
+      EXPECT_EQ(out[0][0], rising ? 2.0f : 0.0f) << table->name;
+      EXPECT_EQ(out[0][1], 1.0f) << table->name;
     }
   }
 }
@@ -225,6 +305,29 @@ TEST(StoreKv, RoundsToNearestEvenHalves) {
       std::vector<float> floats(n);
       table->store_kv(x.data(), n, KvType::kF32, floats.data());
       EXPECT_TRUE(same_bits(x, floats)) << table->name;
+    }
+  }
+}
+
+TEST(StoreKv, CodesAreThoseOfQuantisedActivations) {
+  Random random = seeded(48);
+  for (const uint32_t n : {32u, 64u, 256u, 1024u}) {
+    for (int round = 0; round < 8; ++round) {
+      std::vector<float> x = round % 2 ? adversarial_vector(random, n) : uniform_vector(random, n);
+      if (round == 5) x[n / 2] = std::numeric_limits<float>::infinity();
+      std::vector<int8_t> codes(n);
+      std::vector<float> scales(n / 32);
+      std::vector<int32_t> sums(n / 32);
+      reference().quantize(x.data(), n, codes.data(), scales.data(), sums.data());
+      for (const KernelTable* table : available()) {
+        std::vector<std::byte> row(kv_row_bytes(KvType::kQ8, n) + 1, std::byte{0x5A});
+        table->store_kv(x.data(), n, KvType::kQ8, row.data());
+        EXPECT_EQ(std::memcmp(row.data(), codes.data(), n), 0) << table->name;
+        std::vector<float> found(n / 32);
+        std::memcpy(found.data(), row.data() + n, found.size() * sizeof(float));
+        EXPECT_TRUE(same_bits(scales, found)) << table->name;
+        EXPECT_EQ(row.back(), std::byte{0x5A});
+      }
     }
   }
 }
