@@ -86,7 +86,7 @@ class LoadedSession final : public Session {
  public:
   explicit LoadedSession(LoadedEngine& engine)
       : engine_(engine), state_(engine.config(), engine.options().context,
-                               engine.options().f16_kv ? kernels::KvType::kF16 : kernels::KvType::kF32) {
+                               engine.options().kv) {
     tokens_.reserve(capacity());
   }
 
@@ -186,11 +186,14 @@ EngineOptions resolved(EngineOptions options, const Pack& pack) {
          options.context, c.context);
   }
 
-  const auto kv = options.f16_kv ? kernels::KvType::kF16 : kernels::KvType::kF32;
+  if (options.kv == KvType::kQ8 && c.head_dim % 32 != 0) {
+    fail(ErrorKind::kUsage, "{}: a q8 KV cache has scales for 32 elements, and this model's heads have {}; ask for f16",
+         name, c.head_dim);
+  }
   const auto needed = [&](uint32_t context) {
     return model::DenseTensors::total_bytes(pack) + experts::ResidentStore::total_bytes(pack) +
            model::workspace_bytes(c, std::min(options.chunk, context), context) +
-           model::SessionState::bytes(c, context, kv);
+           model::SessionState::bytes(c, context, options.kv);
   };
   const uint64_t available = available_memory_bytes();
   const bool chosen = options.context != 0;

@@ -18,8 +18,8 @@ void add_engine_options(CLI::App& app, EngineOptions& options) {
   app.add_option("--context", options.context,
                  "Tokens of prompt and answer together; 0 = the model's limit or what fits");
   app.add_option_function<std::string>(
-         "--kv", [&options](const std::string& type) { options.f16_kv = type == "f16"; }, "Type of the KV cache")
-      ->check(CLI::IsMember({"f16", "f32"}))
+         "--kv", [&options](const std::string& type) { options.kv = kv_type_named(type); }, "Type of the KV cache")
+      ->check(CLI::IsMember({"f32", "f16", "q8"}))
       ->default_str("f16");
   app.add_option("--isa", options.isa, "Kernels by name instead of the best for this CPU");
 }
@@ -50,7 +50,7 @@ std::string describe(const Engine& engine) {
   const EngineOptions& o = engine.options();
   return fmt::format("{}: {}, {} threads, {} kernels, context {}, chunks of {}, {} KV cache", pack_name(o.pack),
                      architecture_name(engine.config().architecture), o.threads, o.isa, o.context, o.chunk,
-                     o.f16_kv ? "f16" : "f32");
+                     kv_type_name(o.kv));
 }
 
 std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style) {

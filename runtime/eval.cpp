@@ -113,7 +113,7 @@ void print_text(const EvalOptions& options, const Engine& engine, const Evaluati
   if (!options.routes_out.empty()) fmt::print("routes        {}\n", options.routes_out.string());
   fmt::print("speed         {:.1f} tokens/s ({} thread{}, chunks of {}, {} KV cache, {} kernels)\n",
              static_cast<double>(e.rows()) / seconds, o.threads, o.threads == 1 ? "" : "s", o.chunk,
-             o.f16_kv ? "f16" : "f32", o.isa);
+             kv_type_name(o.kv), o.isa);
 }
 
 void print_json(const Engine& engine, const Evaluation& e, size_t windows, double seconds) {
@@ -131,7 +131,7 @@ void print_json(const Engine& engine, const Evaluation& e, size_t windows, doubl
     out["kl"] = {{"mean", d.mean_kl}, {"max", d.max_kl}, {"same_top", d.same_top}, {"max_difference", d.max_difference}};
   }
   out["tokens_per_second"] = static_cast<double>(e.rows()) / seconds;
-  out["options"] = {{"threads", o.threads}, {"chunk", o.chunk}, {"context", o.context}, {"kv", o.f16_kv ? "f16" : "f32"},
+  out["options"] = {{"threads", o.threads}, {"chunk", o.chunk}, {"context", o.context}, {"kv", kv_type_name(o.kv)},
                     {"isa", o.isa}};
   fmt::print("{}", dump_json(out));
 }
@@ -141,7 +141,7 @@ int run_eval(const EvalOptions& given) {
   if (options.tokens.empty() == options.corpus.empty()) {
     fail(ErrorKind::kUsage, "eval needs either --tokens FILE (token ids) or --corpus FILE (text)");
   }
-  options.engine.f16_kv = options.kv == "f16";
+  options.engine.kv = kv_type_named(options.kv);
   std::vector<uint32_t> tokens;
   if (!options.tokens.empty()) {
     tokens = parse_token_ids(read_text_file(options.tokens, kInputBytesMax), options.tokens.string());
@@ -203,7 +203,7 @@ CommandRun setup_eval(CLI::App& app) {
   app.add_option("--threads", options->engine.threads, "Threads; 0 = every usable core")->capture_default_str();
   app.add_option("--chunk", options->engine.chunk, "Tokens computed together")->capture_default_str();
   app.add_option("--context", options->engine.context, "Tokens in a window; 0 = the model's limit or what fits");
-  app.add_option("--kv", options->kv, "Type of the KV cache")->check(CLI::IsMember({"f16", "f32"}))->capture_default_str();
+  app.add_option("--kv", options->kv, "Type of the KV cache")->check(CLI::IsMember({"f32", "f16", "q8"}))->capture_default_str();
   app.add_option("--isa", options->engine.isa, "Kernels by name instead of the best for this CPU");
   app.add_flag("--json", options->json, "Print one JSON object");
   app.footer("Examples:\n"

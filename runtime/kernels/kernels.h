@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "formats/dtype.h"
+#include "runtime/kernels/kv_type.h"
 
 namespace tierpack::kernels {
 
@@ -39,7 +40,7 @@ struct ActivationView {
 
 // What a key or value cache holds for one head at one position: head_dim values as f32 or f16, or (kQ8, head_dim % 32 == 0)
 // head_dim int8 codes and then an f32 scale for every 32 of them.
-enum class KvType : uint8_t { kF32, kF16, kQ8 };
+using tierpack::KvType;
 
 // Bytes of that.
 constexpr uint64_t kv_row_bytes(KvType type, uint32_t head_dim) {

@@ -18,6 +18,7 @@ void require_within_limits(const Pack& pack) {
   };
   limit("the size of an attention head", c.head_dim, kernels::kAttentionDimMax);
   limit("the number of rotated pairs of a head", c.rotary_dim / 2, kMaxRotaryPairs);
+  limit("the number of heads of the indexer", c.indexer.heads, kMaxIndexHeads);
   limit("the number of taps of the delta net's convolution", c.gdn.conv, kMaxConvTaps);
   limit("the number of taps of the n-gram convolution", c.ple.conv, kMaxConvTaps);
   limit("the number of hash heads of the n-gram embedding", c.ple.heads(), kMaxNgramHeads);

@@ -25,6 +25,8 @@ struct Chunk {
 
 // Rotated pairs of one head that a model may have.
 inline constexpr uint32_t kMaxRotaryPairs = 512;
+// Heads of a sparse attention's indexer.
+inline constexpr uint32_t kMaxIndexHeads = 64;
 // Taps of a convolution that a model may have.
 inline constexpr uint32_t kMaxConvTaps = 16;
 // Hash heads of the n-gram embedding, and bytes of one row of its table.

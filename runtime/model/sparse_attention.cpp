@@ -1,8 +1,15 @@
 #include "runtime/model/sparse_attention.h"
 
 #include <algorithm>
+#include <array>
 
 namespace tierpack::model {
+
+namespace {
+
+constexpr uint32_t kKeysPerPiece = 32;
+
+}  // namespace
 
 void update_block_keys(const Pass& pass, const AttentionWeights& weights, const AttentionState& state) {
   const kernels::KernelTable& k = pass.compute.k;
@@ -54,16 +61,30 @@ void select_visible(const Pass& pass, const AttentionWeights& weights, const Att
   const uint32_t keep = pass.config.indexer.budget / ratio;
   AttentionScratch& s = pass.ws.attention;
 
-  // Scores of all queries over all blocks; a row per query, as long as the last query's blocks.
+  // Scores of all queries over all blocks: a product of the block keys with every query's heads, some keys at a time, so that
+  // its results stay near. A row per query, as long as the last query's blocks.
   const size_t blocks = complete_blocks(pass.chunk.position(first + count - 1), ratio);
-  for_ranges(pass.compute, count * blocks, uint64_t{heads} * dim * kElementCost / 4, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const size_t query = i / blocks;
-      const float* const key = state.block_keys + i % blocks * dim;
-      const float* const q = s.index_q + (first + query) * heads * dim;
-      float score = 0;
-      for (uint32_t h = 0; h < heads; ++h) score += std::max(k.dot(q + size_t{h} * dim, key, dim), 0.0f);
-      s.scores[i] = score;
+  kernels::ActivationView queries;
+  queries.tokens = count * heads;
+  queries.n = dim;
+  queries.x = s.index_q + size_t{first} * heads * dim;
+  const size_t pieces = (blocks + kKeysPerPiece - 1) / kKeysPerPiece;
+  for_ranges(pass.compute, pieces, uint64_t{kKeysPerPiece} * queries.tokens * dim * kElementCost / 4, [&](size_t begin, size_t end) {
+    std::array<float, size_t{kKeysPerPiece} * kSparseQueries * kMaxIndexHeads> dots;
+    for (size_t piece = begin; piece < end; ++piece) {
+      const size_t first_block = piece * kKeysPerPiece;
+      const auto rows = static_cast<uint32_t>(std::min<size_t>(kKeysPerPiece, blocks - first_block));
+      const MatrixView keys{DType::kF32, reinterpret_cast<const std::byte*>(state.block_keys + first_block * dim), rows, dim};
+      k.matmul(keys, 0, rows, queries, dots.data(), kKeysPerPiece);
+      for (uint32_t query = 0; query < count; ++query) {
+        float* const scores = s.scores + query * blocks + first_block;
+        for (uint32_t b = 0; b < rows; ++b) {
+          const float* const dot = dots.data() + size_t{query} * heads * kKeysPerPiece + b;
+          float score = 0;
+          for (uint32_t h = 0; h < heads; ++h) score += std::max(dot[size_t{h} * kKeysPerPiece], 0.0f);
+          scores[b] = score;
+        }
+      }
     }
   });
 

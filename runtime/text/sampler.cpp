@@ -57,6 +57,12 @@ bool comes_before(const std::pair<float, uint32_t>& a, const std::pair<float, ui
   return a.first != b.first ? a.first > b.first : a.second < b.second;
 }
 
+void require_number(float logit, uint32_t id) {
+  if (!std::isnan(logit) && logit != std::numeric_limits<float>::infinity()) return;
+  fail(ErrorKind::kCorrupt,
+       "the logit of token {} is {}: the model's weights or a computation on them are broken; run verify --deep", id, logit);
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options) {
@@ -68,42 +74,69 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   for (uint64_t& word : random_state_) word = split_mix(state);
 }
 
-void Sampler::collect(std::span<const float> logits, std::span<const uint32_t> history) {
-  if (logits.empty()) fail(ErrorKind::kInternal, "sampling from no logits at all");
-  candidates_.resize(logits.size());
-  for (uint32_t id = 0; id < logits.size(); ++id) {
-    if (std::isnan(logits[id]) || logits[id] == std::numeric_limits<float>::infinity()) {
-      fail(ErrorKind::kCorrupt,
-           "the logit of token {} is {}: the model's weights or a computation on them are broken; run verify --deep",
-           id, logits[id]);
+void Sampler::offer(float logit, uint32_t id) {
+  candidates_.push_back({logit, id});
+  if (candidates_.size() < 2 * size_t{keep_}) return;
+  std::nth_element(candidates_.begin(), candidates_.begin() + (keep_ - 1), candidates_.end(), comes_before);
+  candidates_.resize(keep_);
+  floor_ = candidates_.back().first;
+}
+
+void Sampler::offer_all(std::span<const float> logits, uint32_t begin, uint32_t end) {
+  // Later ids lose ties, so only a larger logit can still enter. Most stretches have none.
+  constexpr uint32_t kStretch = 32;
+  for (uint32_t first = begin; first < end; first += kStretch) {
+    const uint32_t last = std::min(first + kStretch, end);
+    bool any = false;
+    for (uint32_t id = first; id < last; ++id) any |= !(logits[id] <= floor_);  // true for NaN
+    if (!any) continue;
+    for (uint32_t id = first; id < last; ++id) {
+      require_number(logits[id], id);
+      if (!(logits[id] <= floor_)) offer(logits[id], id);
     }
-    candidates_[id] = {logits[id], id};
-  }
-  if (options_.repetition_penalty == 1) return;
-  const size_t window = std::min<size_t>(history.size(), options_.penalty_window);
-  recent_.assign(history.end() - static_cast<ptrdiff_t>(window), history.end());
-  std::sort(recent_.begin(), recent_.end());
-  recent_.erase(std::unique(recent_.begin(), recent_.end()), recent_.end());
-  for (const uint32_t id : recent_) {
-    if (id >= logits.size()) continue;
-    float& logit = candidates_[id].first;
-    logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
   }
 }
 
+void Sampler::collect(std::span<const float> logits, std::span<const uint32_t> history, uint32_t keep) {
+  if (logits.empty()) fail(ErrorKind::kInternal, "sampling from no logits at all");
+  candidates_.clear();
+  keep_ = keep;
+  // Nothing is at most NaN: everything may enter until enough candidates are known.
+  floor_ = std::numeric_limits<float>::quiet_NaN();
+  recent_.clear();
+  if (options_.repetition_penalty != 1) {
+    const size_t window = std::min<size_t>(history.size(), options_.penalty_window);
+    recent_.assign(history.end() - static_cast<ptrdiff_t>(window), history.end());
+    std::sort(recent_.begin(), recent_.end());
+    recent_.erase(std::unique(recent_.begin(), recent_.end()), recent_.end());
+  }
+  uint32_t next = 0;
+  for (const uint32_t id : recent_) {
+    if (id >= logits.size()) break;
+    offer_all(logits, next, id);
+    require_number(logits[id], id);
+    const float logit = logits[id];
+    const float penalised = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
+    if (!(penalised <= floor_)) offer(penalised, id);
+    next = id + 1;
+  }
+  offer_all(logits, next, static_cast<uint32_t>(logits.size()));
+}
+
 uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t> history) {
-  collect(logits, history);
+  // The k best in no order among themselves, or all.
+  const bool greedy = options_.temperature == 0 || options_.top_k == 1 || options_.top_p == 0;
+  const auto all = static_cast<uint32_t>(logits.size());
+  const uint32_t keep = greedy ? 1 : options_.top_k == 0 ? all : std::min(options_.top_k, all);
+  collect(logits, history, keep);
   const auto best = std::min_element(candidates_.begin(), candidates_.end(), comes_before);
   const float largest = best->first;
   if (largest == -std::numeric_limits<float>::infinity()) {
     fail(ErrorKind::kInternal, "every token is excluded: all {} logits are minus infinity", logits.size());
   }
-  if (options_.temperature == 0 || options_.top_k == 1 || options_.top_p == 0) return best->second;
-
-  // top-k: the k best, in no order among themselves.
-  size_t count = candidates_.size();
-  if (options_.top_k > 0 && options_.top_k < count) {
-    count = options_.top_k;
+  if (greedy) return best->second;
+  size_t count = std::min<size_t>(candidates_.size(), keep);
+  if (count < candidates_.size()) {
     std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(count) - 1, candidates_.end(),
                      comes_before);
   }
@@ -114,7 +147,7 @@ uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t
   // Sums run in the order of ids or of rank, never in the order that a selection happens to leave.
   const auto by_id = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto begin = candidates_.begin();
-  if (count < candidates_.size()) std::sort(begin, begin + static_cast<ptrdiff_t>(count), by_id);
+  if (keep < all) std::sort(begin, begin + static_cast<ptrdiff_t>(count), by_id);
 
   if (options_.top_p < 1) {
     double total = 0;

@@ -29,12 +29,16 @@ class Sampler {
   uint32_t sample(std::span<const float> logits, std::span<const uint32_t> history);
 
  private:
-  // Fills candidates_ with the penalised logits, by id.
-  void collect(std::span<const float> logits, std::span<const uint32_t> history);
+  // Leaves in candidates_ at least the `keep` best of the penalised logits; all of them, by id, when keep is their number.
+  void collect(std::span<const float> logits, std::span<const uint32_t> history, uint32_t keep);
+  void offer_all(std::span<const float> logits, uint32_t begin, uint32_t end);
+  void offer(float logit, uint32_t id);
 
   SamplerOptions options_;
   uint64_t random_state_[4];
   std::vector<std::pair<float, uint32_t>> candidates_;  // logit and id
+  uint32_t keep_ = 0;   // how many of the best are wanted
+  float floor_ = 0;     // the smallest of that many seen so far; NaN before
   std::vector<double> weights_;                         // running sums
   std::vector<uint32_t> recent_;
 };

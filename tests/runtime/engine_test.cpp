@@ -59,11 +59,52 @@ std::string run_prompt(const EngineOptions& options) {
 constexpr const char* kFingerprintF16 = "4099ba7b1a644bcb498af87731ac4414";
 constexpr const char* kFingerprintF32 = "aaa608df75cc6942d25f49decc149c4d";
 
+// Of the distribution of `q` from that of `p`, in nats.
+double kl_divergence(const std::vector<float>& p, const std::vector<float>& q) {
+  const auto log_sum = [](const std::vector<float>& x) {
+    double sum = 0;
+    for (const float v : x) sum += std::exp(static_cast<double>(v));
+    return std::log(sum);
+  };
+  const double p_sum = log_sum(p);
+  const double q_sum = log_sum(q);
+  double kl = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double log_p = static_cast<double>(p[i]) - p_sum;
+    kl += std::exp(log_p) * (log_p - (static_cast<double>(q[i]) - q_sum));
+  }
+  return kl;
+}
+
 TEST(Engine, FingerprintIsTheStoredOne) {
   EngineOptions options = pebble_options();
   EXPECT_EQ(run_prompt(options), kFingerprintF16);
-  options.f16_kv = false;
+  options.kv = KvType::kF32;
   EXPECT_EQ(run_prompt(options), kFingerprintF32);
+}
+
+// The cache in eight bits: other logits, close to those of f32, and as independent of everything else.
+TEST(Engine, AnEightBitCacheGivesOneAnswerCloseToTheExactOne) {
+  EngineOptions options = pebble_options();
+  options.kv = KvType::kF32;
+  const LogitRows exact = append_all(*Engine::open(options)->new_session(), prompt());
+  options.kv = KvType::kQ8;
+  const LogitRows rows = append_all(*Engine::open(options)->new_session(), prompt());
+  const std::string expected = fingerprint(rows);
+  EXPECT_NE(expected, kFingerprintF32);
+  double mean_kl = 0;
+  for (size_t t = 0; t < rows.size(); ++t) mean_kl += kl_divergence(exact[t], rows[t]) / static_cast<double>(rows.size());
+  EXPECT_GT(mean_kl, 0);
+  EXPECT_LT(mean_kl, 1e-3);
+  RecordProperty("mean_kl", std::to_string(mean_kl));
+  for (const kernels::KernelTable* table : kernels::available()) {
+    for (const uint32_t chunk : {1u, 64u}) {
+      options.isa = table->name;
+      options.chunk = chunk;
+      options.threads = chunk == 1 ? 3 : 1;
+      EXPECT_EQ(run_prompt(options), expected) << table->name << ", chunks of " << chunk;
+    }
+  }
 }
 
 TEST(Engine, EveryKernelTableGivesTheSameBits) {

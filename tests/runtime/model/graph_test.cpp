@@ -20,7 +20,7 @@ void expect_agreement(const RandomModel& model, std::vector<uint32_t> tokens) {
   options.pack = make_pack(directory.path() / "random.gguf", directory.path());
   options.threads = 2;
   options.chunk = 7;
-  options.f16_kv = false;
+  options.kv = KvType::kF32;
   const std::unique_ptr<Engine> engine = Engine::open(options);
   PlainModel plain(engine->config(), model.tensors);
   const PlainModel::Rows expected = plain.run(tokens);

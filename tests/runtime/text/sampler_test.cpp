@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 
@@ -188,6 +190,64 @@ TEST(Sampler, SelectionAgreesWithSorting) {
     for (int i = 0; i < 50; ++i) {
       const uint32_t token = sampler.sample(logits, {});
       ASSERT_TRUE(std::find(allowed.begin(), allowed.end(), token) != allowed.end()) << "round " << round;
+    }
+  }
+}
+
+// Excluding by hand everything that a full sort puts after the k best leaves nothing to select and must draw the same.
+TEST(Sampler, SelectingTheBestDrawsAsIfAllHadBeenSorted) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 120; ++round) {
+    const size_t n = 1 + random() % 3000;
+    std::vector<float> logits(n);
+    for (float& logit : logits) logit = static_cast<float>(random() % 97) / 8 - 6;  // with ties
+    if (round % 4 == 1) std::sort(logits.begin(), logits.end());
+    if (round % 4 == 2) std::sort(logits.rbegin(), logits.rend());
+    for (size_t i = 0; i < n / 8; ++i) logits[random() % n] = -kInfinity;
+    logits[random() % n] = 7;
+    std::vector<uint32_t> history(random() % 80);
+    for (uint32_t& id : history) id = static_cast<uint32_t>(random() % (n + 3));
+    SamplerOptions options = plain(round);
+    options.top_k = 1 + random() % (round % 3 == 0 ? n + 5 : 60);
+    options.top_p = round % 2 ? 1.0f : static_cast<float>(1 + random() % 100) / 100;
+    options.min_p = round % 5 == 0 ? 0.02f : 0.0f;
+    options.repetition_penalty = round % 3 == 1 ? 1.3f : 1.0f;
+
+    std::vector<float> penalised = logits;
+    if (options.repetition_penalty != 1) {
+      const size_t window = std::min<size_t>(history.size(), options.penalty_window);
+      for (const uint32_t id : std::set<uint32_t>(history.end() - static_cast<ptrdiff_t>(window), history.end())) {
+        if (id >= n) continue;
+        float& logit = penalised[id];
+        logit = logit > 0 ? logit / options.repetition_penalty : logit * options.repetition_penalty;
+      }
+    }
+    std::vector<uint32_t> order(n);
+    for (uint32_t i = 0; i < n; ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return penalised[a] > penalised[b]; });
+    for (size_t i = options.top_k; i < n; ++i) penalised[order[i]] = -kInfinity;
+
+    Sampler selecting(options);
+    SamplerOptions rest = options;
+    rest.top_k = options.top_k == 1 ? 1 : 0;  // greedy draws nothing
+    rest.repetition_penalty = 1;
+    Sampler sorted(rest);
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(selecting.sample(logits, history), sorted.sample(penalised, {})) << "round " << round;
+  }
+}
+
+TEST(Sampler, BrokenLogitsAreNamedWhereverTheyAre) {
+  for (const uint32_t top_k : {1u, 40u, 0u}) {
+    for (const uint32_t at : {0u, 31u, 32u, 999u}) {
+      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity}) {
+        SamplerOptions options = plain();
+        options.top_k = top_k;
+        options.repetition_penalty = 2;
+        std::vector<float> logits(1000);
+        for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 37 % 1000);
+        logits[at] = bad;
+        EXPECT_THROW(Sampler(options).sample(logits, std::vector<uint32_t>{31, 500}), Error) << top_k << " " << at;
+      }
     }
   }
 }
