@@ -42,5 +42,6 @@ struct BlockFormat {
 const BlockFormat* block_format(DType type);
 
 inline constexpr uint32_t kBlocksMax = 8;
+inline constexpr uint32_t kPackedBytesMax = 292;  // Q8_K
 
 }  // namespace tierpack::kernels

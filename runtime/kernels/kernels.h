@@ -19,7 +19,7 @@
 
 namespace tierpack::kernels {
 
-// A weight matrix as it lies in a record: (rows, cols), each row row_bytes(dtype, cols) long.
+// A weight matrix as it lies in a record: (rows, cols). Quantised types are in row groups (formats/row_groups.h), plain numbers row by row.
 struct MatrixView {
   DType dtype = DType::kF32;
   const std::byte* data = nullptr;
@@ -72,7 +72,8 @@ struct KernelTable {
   void (*quantize)(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum);
 
   // y[t * y_stride + r] = W row r . x_t for r in [row_begin, row_end), every token of x. Quantised weights use the
-  // quantised activations (8 interleaved partial sums by block), plain numbers the f32 ones (32 by element).
+  // quantised activations (8 interleaved partial sums by block), plain numbers the f32 ones (32 by element). A range begins with a row
+  // group and ends with one or with the matrix.
   void (*matmul)(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y,
                  size_t y_stride);
 

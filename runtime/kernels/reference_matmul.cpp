@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "formats/dequant.h"
+#include "formats/row_groups.h"
 #include "runtime/kernels/block_decoder.h"
 #include "runtime/kernels/reference.h"
 
@@ -55,13 +56,28 @@ float add_block(BlockForm form, const Block& w, const int8_t* q, float scale, in
   return partial;
 }
 
-void quantised_row(const BlockFormat& format, const std::byte* row, const ActivationView& x, uint32_t first, uint32_t tokens,
+// Where the packed blocks of one row are: in a row group, or back to back behind the last group.
+struct RowBlocks {
+  DType type;
+  const std::byte* base;  // of the group or of the row
+  bool grouped;
+  uint32_t row;  // in the group
+
+  void decode(const BlockFormat& format, uint32_t packed, Block* out) const {
+    if (!grouped) return format.decode(base + size_t{packed} * format.bytes, out);
+    std::byte block[kPackedBytesMax];
+    load_grouped_block(type, base, packed, row, block);
+    format.decode(block, out);
+  }
+};
+
+void quantised_row(const BlockFormat& format, const RowBlocks& row, const ActivationView& x, uint32_t first, uint32_t tokens,
                    float* y, size_t y_stride) {
   Block block[kBlocksMax] = {};
   Sums sums[kTokenTile];
   const uint32_t blocks = x.n / 32;
   for (uint32_t b = 0; b < blocks; ++b) {
-    if (b % format.blocks == 0) format.decode(row + static_cast<size_t>(b / format.blocks) * format.bytes, block);
+    if (b % format.blocks == 0) row.decode(format, b / format.blocks, block);
     for (uint32_t t = 0; t < tokens; ++t) {
       const size_t at = static_cast<size_t>(first + t) * blocks + b;
       float& partial = sums[t].partial[b % kBlockSums];
@@ -115,8 +131,10 @@ void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const Act
   for (uint32_t r = row_begin; r < row_end; ++r) {
     const std::byte* row = w.data + r * stride;
     if (format) {
+      const bool grouped = r < grouped_rows(w.rows);
+      const RowBlocks blocks{w.dtype, grouped ? w.data + (r - r % kGroupRows) * stride : row, grouped, r % kGroupRows};
       for (uint32_t t = 0; t < x.tokens; t += kTokenTile) {
-        quantised_row(*format, row, x, t, std::min(kTokenTile, x.tokens - t), y + r, y_stride);
+        quantised_row(*format, blocks, x, t, std::min(kTokenTile, x.tokens - t), y + r, y_stride);
       }
     } else {
       for (uint32_t t = 0; t < x.tokens; ++t) plain_row(w.dtype, row, x, t, y + t * y_stride + r);

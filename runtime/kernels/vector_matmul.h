@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "runtime/kernels/avx2.h"
 #include "runtime/kernels/avx2_iq_decoders.h"
+#include "runtime/kernels/reference.h"
 
 namespace tierpack::kernels {
 namespace {
@@ -381,6 +382,7 @@ Product product_of(DType type) {
 
 void vector_matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
   TIERPACK_CHECK(x.n == w.cols && row_begin <= row_end && row_end <= w.rows);
+  if (traits(w.dtype).quantised) return reference_ops::matmul(w, row_begin, row_end, x, y, y_stride);
   product_of(w.dtype)(w, row_begin, row_end, x, y, y_stride);
 }
 
