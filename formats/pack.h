@@ -15,6 +15,9 @@
 // that takes ceil((row_bytes + 16) / 4096) pages of its own), zeros, and in its last 16 bytes the XXH3-128 (low, high) of
 // everything before it, seeded with the page's index in the segment, so that one read of 4 KiB proves itself.
 //
+// Quantised matrices of dense.bin and experts.bin lie in row groups (formats/row_groups.h): each matrix {ne0, ne1} of a tensor and
+// each part of an expert on its own. Plain numbers, the rows behind the last whole group, and tables lie row by row.
+//
 // docs/pack_format.md says the same exactly enough to write a second reader. Every number of a pack is bound: pack.json
 // ends with the SHA-256 of its own text and holds the SHA-256 of every other file.
 //
@@ -72,7 +75,7 @@ struct DenseTensor {
 struct ExpertPart {
   std::string tensor;  // the source's stack, "blk.3.ffn_gate_exps.weight"; gate and up may share a merged stack
   DType dtype = DType::kF32;
-  uint64_t in = 0;     // shape {in, out}, rows contiguous
+  uint64_t in = 0;     // shape {in, out}
   uint64_t out = 0;
   uint64_t offset = 0;  // in the record
   uint64_t bytes = 0;

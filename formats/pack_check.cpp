@@ -113,6 +113,12 @@ class ManifestCheck {
     if (!tensors_.emplace(name, bytes).second) complain("tensor '{}' appears twice", name);
   }
 
+  void check_groups(const std::string& name, DType dtype, uint64_t in, uint64_t out) const {
+    if (!groups_fit(dtype, in, out)) {
+      complain("{}: a row group of {} columns would be larger than {}", name, in, format_size(kGroupBytesMax));
+    }
+  }
+
   void dense() {
     for (const DenseTensor& tensor : pack_.dense) {
       const Record& record = claim(tensor.record, Segment::kDense, tensor.name);
@@ -121,6 +127,7 @@ class ManifestCheck {
         complain("{}: {} {} does not fill its record of {} bytes", tensor.name, dtype_name(tensor.dtype),
                  tensor.shape.text(), record.bytes);
       }
+      check_groups(tensor.name, tensor.dtype, tensor.shape.ne[0], tensor.shape.ne[1]);
       add_tensor(tensor.name, *bytes);
     }
   }
@@ -142,6 +149,7 @@ class ManifestCheck {
           complain("{}: {} is said to be at {} with {} bytes, its place is {} with {}", name, have.tensor, have.offset,
                    have.bytes, want.offset, want.bytes);
         }
+        check_groups(have.tensor, have.dtype, have.in, have.out);
       }
       if (layer.gate.in != layer.up.in || layer.gate.out != layer.up.out || layer.down.in != layer.gate.out ||
           layer.down.out != layer.gate.in) {

@@ -6,12 +6,14 @@
 #include "base/json.h"
 #include "formats/pack.h"
 #include "formats/pack_check.h"
+#include "formats/row_groups.h"
 
 namespace tierpack {
 
 namespace {
 
 constexpr const char* kFormat = "tierpack-pack";
+constexpr const char* kGroupRowsKey = "row_group_rows";
 constexpr std::string_view kRecordsMagic = "TPRECORD";
 // The end of pack.json: the SHA-256 of all text before the 64 hex digits.
 constexpr std::string_view kSealBefore = "\"sha256\": \"";
@@ -58,7 +60,7 @@ void append_list(std::string& out, const char* key, const std::vector<Item>& ite
 
 std::string encode_pack_json(const PackManifest& manifest, const ModelConfig& config) {
   std::string out = "{\n";
-  out += fmt::format(" \"format\": \"{}\",\n \"version\": {},\n", kFormat, kPackVersion);
+  out += fmt::format(" \"format\": \"{}\",\n \"version\": {},\n \"{}\": {},\n", kFormat, kPackVersion, kGroupRowsKey, kGroupRows);
   out += " \"tool\": " + line(Json{{"name", "tierpack"}, {"version", manifest.tool_version}}) + ",\n";
   out += " \"model\": " + line(Json{{"architecture", architecture_name(config.architecture)},
                                     {"name", config.name},
@@ -296,6 +298,19 @@ void require_promised(const PackManifest& manifest, Bytes records_bin, const std
   }
 }
 
+// Packs of earlier versions hold quantised matrices row by row and do not say so; to read them as groups would give noise.
+void require_row_groups(const Json& json, const std::string& source) {
+  if (!json.contains(kGroupRowsKey)) {
+    fail(ErrorKind::kUnsupported, "{}: holds its quantised matrices row by row, as earlier versions wrote them; this program reads "
+         "groups of {} rows: repack the source again with it", source, kGroupRows);
+  }
+  const uint64_t rows = json_u64(json, kGroupRowsKey, source);
+  if (rows != kGroupRows) {
+    fail(ErrorKind::kUnsupported, "{}: holds quantised matrices in groups of {} rows; this program reads groups of {}: repack the "
+         "source again with it", source, rows, kGroupRows);
+  }
+}
+
 std::vector<Record> parse_records(Bytes bytes, const std::string& source) {
   ByteReader in(bytes, source);
   if (as_text(in.take(kRecordsMagic.size(), "the magic")) != kRecordsMagic) {
@@ -339,6 +354,7 @@ PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, const std
          json_name, version, kPackVersion);
   }
   require_sealed(pack_json, json_name);
+  require_row_groups(json, json_name);
   PackManifest manifest = ManifestReader(json_name).read(json);
   const std::string records_name = source + "/" + kPackRecordsName;
   require_promised(manifest, records_bin, records_name);

@@ -1,5 +1,7 @@
 #include "formats/pack_layout.h"
 
+#include "formats/row_groups.h"
+
 namespace tierpack {
 
 std::optional<uint64_t> checked_tensor_bytes(DType dtype, const Shape& shape) {
@@ -30,6 +32,10 @@ bool place_parts(ExpertLayer& layer) {
   }
   layer.record_bytes = *end;
   return true;
+}
+
+bool groups_fit(DType dtype, uint64_t in, uint64_t out) {
+  return !has_row_groups(dtype, out) || row_bytes(dtype, in) <= kGroupBytesMax / kGroupRows;
 }
 
 std::optional<RowTable> place_rows(std::string name, DType dtype, const Shape& shape, uint64_t first_page) {

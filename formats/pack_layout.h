@@ -16,6 +16,12 @@ std::optional<uint64_t> checked_tensor_bytes(DType dtype, const Shape& shape);
 // each at the next multiple of kPartAlignment. False when a part is not made of whole blocks or the sizes overflow.
 bool place_parts(ExpertLayer& layer);
 
+// Bytes of the largest row group of a pack. A reader of any bytes of a group holds the whole of it, so it has a bound.
+inline constexpr uint64_t kGroupBytesMax = uint64_t{16} << 20;
+
+// Whether the groups of a matrix of whole blocks, {in, out}, keep to it.
+bool groups_fit(DType dtype, uint64_t in, uint64_t out);
+
 // A table with longer rows gains nothing from pages and is stored as an ordinary tensor.
 inline constexpr uint64_t kRowBytesMax = uint64_t{64} << 10;
 

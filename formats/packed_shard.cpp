@@ -1,9 +1,11 @@
 #include "formats/packed_shard.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "base/error.h"
 #include "formats/pack_layout.h"
+#include "formats/row_groups.h"
 
 namespace tierpack {
 
@@ -53,12 +55,78 @@ void PackedShard::read_piece(const Place& place, uint64_t offset, MutableBytes o
   } else if (place.piece->from == SourcePiece::From::kSource) {
     pack_.source_bin().read_at(place.piece->offset + offset, out);
   } else if (place.dense != nullptr) {
-    pack_.segment(Segment::kDense).read_at(pack_.manifest().records[place.dense->record].offset + offset, out);
+    read_dense(*place.dense, offset, out);
   } else if (place.layer != nullptr) {
     read_stack(*place.layer, place.piece->tensor, offset, out);
   } else {
     read_rows(*place.rows, offset, out);
   }
+}
+
+// Every matrix of a tensor with more dimensions has groups of its own.
+void PackedShard::read_dense(const DenseTensor& tensor, uint64_t offset, MutableBytes out) const {
+  const uint64_t at = pack_.manifest().records[tensor.record].offset;
+  if (!has_row_groups(tensor.dtype, tensor.shape.ne[1])) return pack_.segment(Segment::kDense).read_at(at + offset, out);
+  const uint64_t bytes = row_bytes(tensor.dtype, tensor.shape.ne[0]) * tensor.shape.ne[1];
+  uint64_t matrix = offset / bytes;
+  uint64_t skip = offset % bytes;
+  for (; !out.empty(); ++matrix, skip = 0) {
+    const uint64_t step = std::min<uint64_t>(bytes - skip, out.size());
+    read_matrix({Segment::kDense, at + matrix * bytes, tensor.dtype, tensor.shape.ne[0], tensor.shape.ne[1]}, skip, out.first(step));
+    out = out.subspan(step);
+  }
+}
+
+void PackedShard::read_matrix(const Matrix& matrix, uint64_t offset, MutableBytes out) const {
+  const uint64_t stride = row_bytes(matrix.dtype, matrix.cols);
+  const uint64_t group_bytes = stride * kGroupRows;
+  const uint64_t grouped = has_row_groups(matrix.dtype, matrix.rows) ? grouped_rows(matrix.rows) * stride : 0;
+  while (!out.empty()) {
+    uint64_t step = out.size();
+    if (offset >= grouped) {
+      pack_.segment(matrix.segment).read_at(matrix.at + offset, out);
+    } else if (const uint64_t skip = offset % group_bytes; skip != 0 || out.size() < group_bytes) {
+      step = std::min<uint64_t>(group_bytes - skip, out.size());
+      read_inside_group(matrix, offset - skip, skip, out.first(step));
+    } else {
+      step = std::min<uint64_t>(grouped - offset, out.size()) / group_bytes * group_bytes;
+      read_whole_groups(matrix, offset, out.first(step));
+    }
+    out = out.subspan(step);
+    offset += step;
+  }
+}
+
+void PackedShard::read_whole_groups(const Matrix& matrix, uint64_t offset, MutableBytes out) const {
+  const uint64_t stride = row_bytes(matrix.dtype, matrix.cols);
+  const uint64_t group_bytes = stride * kGroupRows;
+  const uint64_t slice = std::min<uint64_t>(out.size(), std::max<uint64_t>(1, kSliceBytes / group_bytes) * group_bytes);
+  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(slice);
+  while (!out.empty()) {
+    const MutableBytes groups(scratch.get(), std::min<uint64_t>(slice, out.size()));
+    pack_.segment(matrix.segment).read_at(matrix.at + offset, groups);
+    from_row_groups(matrix.dtype, groups.size() / stride, matrix.cols, groups, out.first(groups.size()));
+    out = out.subspan(groups.size());
+    offset += groups.size();
+  }
+}
+
+// Part of the group that begins at byte `group` of the matrix.
+void PackedShard::read_inside_group(const Matrix& matrix, uint64_t group, uint64_t skip, MutableBytes out) const {
+  const uint64_t at = matrix.at + group;
+  {
+    const std::lock_guard lock(kept_mutex_);
+    for (const KeptGroup& kept : kept_) {
+      if (kept.at != at || kept.segment != matrix.segment) continue;
+      std::copy_n(kept.rows.begin() + static_cast<ptrdiff_t>(skip), out.size(), out.begin());
+      return;
+    }
+  }
+  KeptGroup fresh{matrix.segment, at, std::vector<std::byte>(row_bytes(matrix.dtype, matrix.cols) * kGroupRows)};
+  read_whole_groups(matrix, group, fresh.rows);
+  std::copy_n(fresh.rows.begin() + static_cast<ptrdiff_t>(skip), out.size(), out.begin());
+  const std::lock_guard lock(kept_mutex_);
+  kept_[kept_next_++ % kKeptGroups] = std::move(fresh);
 }
 
 // A stack holds, expert by expert, the parts that name it.
@@ -67,7 +135,6 @@ void PackedShard::read_stack(const ExpertLayer& layer, const std::string& tensor
   for (const ExpertPart* part : layer.parts()) {
     if (part->tensor == tensor) expert_bytes += part->bytes;
   }
-  const File& file = pack_.segment(Segment::kExperts);
   uint64_t expert = offset / expert_bytes;
   uint64_t skip = offset % expert_bytes;
   for (; !out.empty(); ++expert, skip = 0) {
@@ -79,7 +146,7 @@ void PackedShard::read_stack(const ExpertLayer& layer, const std::string& tensor
         continue;
       }
       const uint64_t step = std::min<uint64_t>(part->bytes - skip, out.size());
-      file.read_at(record.offset + part->offset + skip, out.first(step));
+      read_matrix({Segment::kExperts, record.offset + part->offset, part->dtype, part->in, part->out}, skip, out.first(step));
       out = out.subspan(step);
       skip = 0;
     }

@@ -3,7 +3,9 @@
 // repacked into another order.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,8 +13,12 @@
 
 namespace tierpack {
 
-// Reading is thread-safe; the pack must outlive the shard. Bytes are as stored: record checksums are not computed, since
-// the shard's SHA-256 is the proof; pages of row tables are proved as they are read.
+// Reading is thread-safe; the pack must outlive the shard. Record checksums are not computed, since the shard's SHA-256 is the
+// proof; pages of row tables are proved as they are read.
+//
+// Quantised matrices lie in row groups and are put back into row order here. A read that begins or ends inside a group reads the
+// whole of it; the last few such groups are kept, so that reading a shard through in pieces reads each group once. Memory is
+// bounded by kKeptGroups groups (kGroupBytesMax each, tens of KiB in most models) and two groups or kSliceBytes a read.
 class PackedShard final : public ByteSource {
  public:
   PackedShard(const Pack& pack, size_t shard);
@@ -31,7 +37,28 @@ class PackedShard final : public ByteSource {
     const ExpertLayer* layer = nullptr;
     const RowTable* rows = nullptr;
   };
+  // A matrix that begins at byte `at` of a segment.
+  struct Matrix {
+    Segment segment = Segment::kDense;
+    uint64_t at = 0;
+    DType dtype = DType::kF32;
+    uint64_t cols = 0;
+    uint64_t rows = 0;
+  };
+  struct KeptGroup {
+    Segment segment = Segment::kDense;
+    uint64_t at = UINT64_MAX;
+    std::vector<std::byte> rows;
+  };
+  static constexpr size_t kKeptGroups = 4;
+  static constexpr uint64_t kSliceBytes = uint64_t{256} << 10;  // stays in a core's cache between reading and permuting
+
   void read_piece(const Place& place, uint64_t offset, MutableBytes out) const;
+  void read_dense(const DenseTensor& tensor, uint64_t offset, MutableBytes out) const;
+  // Bytes of a matrix in row order, from `offset`.
+  void read_matrix(const Matrix& matrix, uint64_t offset, MutableBytes out) const;
+  void read_whole_groups(const Matrix& matrix, uint64_t offset, MutableBytes out) const;
+  void read_inside_group(const Matrix& matrix, uint64_t group, uint64_t skip, MutableBytes out) const;
   void read_stack(const ExpertLayer& layer, const std::string& tensor, uint64_t offset, MutableBytes out) const;
   void read_rows(const RowTable& table, uint64_t offset, MutableBytes out) const;
 
@@ -39,6 +66,9 @@ class PackedShard final : public ByteSource {
   const SourceShard& shard_;
   std::string name_;
   std::vector<Place> places_;
+  mutable std::mutex kept_mutex_;
+  mutable std::array<KeptGroup, kKeptGroups> kept_;
+  mutable size_t kept_next_ = 0;
 };
 
 }  // namespace tierpack

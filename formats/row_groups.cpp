@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.h"
 #include "formats/dtype_blocks.h"
@@ -24,7 +25,7 @@ constexpr std::array<GroupField, N> tiles_block(std::array<GroupField, N> fields
     if (f.offset != at || f.unit > 4) throw "fields do not tile the block";
     at += f.bytes;
   }
-  if (at != sizeof(Block)) throw "fields do not tile the block";
+  if (at != sizeof(Block) || at > kBlockBytesMax) throw "fields do not tile the block";
   return fields;
 }
 
@@ -142,6 +143,23 @@ inline void copy_unit(std::byte* out, const std::byte* in, uint32_t bytes) {
 
 enum class Direction { kToGroups, kFromGroups };
 
+// One field of a column: `units` units of N bytes in each of 16 rows, and the same units as they lie in the group. Constant
+// trip counts let the compiler unroll the rows.
+template <Direction direction, size_t N>
+inline void permute_field(std::conditional_t<direction == Direction::kToGroups, const std::byte, std::byte>* rows, uint64_t stride,
+                          std::conditional_t<direction == Direction::kToGroups, std::byte, const std::byte>* column, uint32_t units) {
+  for (uint32_t u = 0; u < units; ++u) {
+    for (uint32_t r = 0; r < kGroupRows; ++r) {
+      if constexpr (direction == Direction::kToGroups) {
+        std::memcpy(column + r * N, rows + r * stride + u * N, N);
+      } else {
+        std::memcpy(rows + r * stride + u * N, column + r * N, N);
+      }
+    }
+    column += kGroupRows * N;
+  }
+}
+
 template <Direction direction>
 void permute(DType type, uint64_t rows, uint64_t cols, Bytes in, MutableBytes out) {
   const uint64_t stride = row_bytes(type, cols);
@@ -151,19 +169,25 @@ void permute(DType type, uint64_t rows, uint64_t cols, Bytes in, MutableBytes ou
   const uint64_t block_bytes = traits(type).block_bytes;
   const uint64_t columns = stride / block_bytes;
   for (uint64_t first = 0; first < grouped; first += kGroupRows) {
-    const std::byte* from = in.data() + first * stride;
-    std::byte* to = out.data() + first * stride;
+    const std::byte* const from = in.data() + first * stride;
+    std::byte* const to = out.data() + first * stride;
     for (uint64_t c = 0; c < columns; ++c) {
-      const uint64_t column = c * block_bytes * kGroupRows;
-      for (uint32_t r = 0; r < kGroupRows; ++r) {
-        const uint64_t block = r * stride + c * block_bytes;
-        for_units(fields, r, [&](size_t in_block, size_t in_column, uint32_t bytes) {
+      for (const GroupField& f : fields) {
+        const uint64_t in_rows = c * block_bytes + f.offset;
+        const uint64_t in_group = (c * block_bytes + f.offset) * kGroupRows;
+        const auto move = [&]<size_t N>() {
+          const uint32_t units = f.bytes / N;
           if constexpr (direction == Direction::kToGroups) {
-            copy_unit(to + column + in_column, from + block + in_block, bytes);
+            permute_field<direction, N>(from + in_rows, stride, to + in_group, units);
           } else {
-            copy_unit(to + block + in_block, from + column + in_column, bytes);
+            permute_field<direction, N>(to + in_rows, stride, from + in_group, units);
           }
-        });
+        };
+        switch (f.unit) {
+          case 4: move.template operator()<4>(); break;
+          case 2: move.template operator()<2>(); break;
+          default: move.template operator()<1>(); break;
+        }
       }
     }
   }
@@ -204,6 +228,8 @@ std::span<const GroupField> group_fields(DType type) {
     default: return {};
   }
 }
+
+bool has_row_groups(DType type, uint64_t rows) { return rows >= kGroupRows && !group_fields(type).empty(); }
 
 void to_row_groups(DType type, uint64_t rows, uint64_t cols, Bytes in, MutableBytes out) {
   permute<Direction::kToGroups>(type, rows, cols, in, out);

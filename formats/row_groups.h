@@ -24,6 +24,9 @@ namespace tierpack {
 
 inline constexpr uint32_t kGroupRows = 16;
 
+// Bytes of the largest block that is grouped (Q8_K).
+inline constexpr uint32_t kBlockBytesMax = 292;
+
 // A field of a packed block, in the order of the struct.
 struct GroupField {
   uint16_t offset;  // in the block
@@ -36,6 +39,9 @@ std::span<const GroupField> group_fields(DType type);
 
 // Rows in whole groups.
 constexpr uint64_t grouped_rows(uint64_t rows) { return rows - rows % kGroupRows; }
+
+// Whether a matrix lies otherwise than row by row: it is quantised and has a whole group.
+bool has_row_groups(DType type, uint64_t rows);
 
 // Permutes `rows` rows of `cols` elements between the two layouts. A part of a matrix may be given as long as it begins with a
 // group and ends with one or with the matrix. `in` and `out` hold rows * row_bytes(type, cols) bytes and must not overlap.

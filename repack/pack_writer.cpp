@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "formats/pack_layout.h"
+#include "formats/row_groups.h"
 #include "verify/ordered_lanes.h"
 #include "verify/range_checksums.h"
 
@@ -16,8 +17,6 @@ namespace tierpack::repack {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr uint64_t kReadBackBytes = uint64_t{1} << 20;
 
 // A run of whole extents of one shard that is read at once.
 struct Chunk {
@@ -39,6 +38,10 @@ std::vector<Chunk> chunks_of(const std::vector<Extent>& extents, uint64_t bytes_
   return out;
 }
 
+bool all_zeros(Bytes bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
 // Rows as they lie in the source -> checksummed units of pages.
 void fill_pages(const RowTable& table, const Extent& extent, Bytes rows, MutableBytes pages) {
   std::fill(pages.begin(), pages.end(), std::byte{0});
@@ -50,6 +53,20 @@ void fill_pages(const RowTable& table, const Extent& extent, Bytes rows, Mutable
     seal_unit(pages.subspan(at, table.unit_bytes()), page);
     rows = rows.subspan(part.size());
   }
+}
+
+// The inverse; false when a unit is not what its checksum promises or is not filled up with zeros.
+bool rows_of_pages(const RowTable& table, const Extent& extent, Bytes pages, MutableBytes rows) {
+  const uint64_t payload = table.unit_rows() * table.row_bytes;
+  uint64_t page = extent.target_offset / kPageBytes;
+  for (uint64_t at = 0; at < pages.size(); at += table.unit_bytes(), page += table.pages_per_row) {
+    const Bytes unit = pages.subspan(at, table.unit_bytes());
+    const uint64_t used = std::min<uint64_t>(payload, rows.size());
+    if (!unit_is_intact(unit, page) || !all_zeros(unit.subspan(used, unit.size() - kPageChecksumBytes - used))) return false;
+    std::copy_n(unit.begin(), used, rows.begin());
+    rows = rows.subspan(used);
+  }
+  return rows.empty();
 }
 
 class PackWriter {
@@ -90,12 +107,13 @@ class PackWriter {
     }
     std::vector<Sha256> hashes(chunks.size());
     struct Scratch {
-      std::unique_ptr<std::byte[]> source, pages;
+      std::unique_ptr<std::byte[]> source, target;
     };
     std::vector<Scratch> scratch(static_cast<size_t>(team_.size()));
     const auto bytes_of = [&](size_t shard, const Chunk& chunk, int thread) {
       Scratch& mine = scratch[static_cast<size_t>(thread)];
       if (!mine.source) mine.source = std::make_unique_for_overwrite<std::byte[]>(max_);
+      if (!mine.target) mine.target = std::make_unique_for_overwrite<std::byte[]>(max_);
       TIERPACK_CHECK(chunk.bytes <= max_ && shard < source_.shards.size());
       return MutableBytes(mine.source.get(), chunk.bytes);
     };
@@ -105,12 +123,10 @@ class PackWriter {
           const Chunk& chunk = chunks[shard][index];
           const MutableBytes bytes = bytes_of(shard, chunk, thread);
           source_.shards[shard].bytes->read_at(chunk.offset, bytes);
-          Scratch& mine = scratch[static_cast<size_t>(thread)];
-          if (!plan_.manifest.rows.empty() && !mine.pages) mine.pages = std::make_unique_for_overwrite<std::byte[]>(max_);
           for (size_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
             const Extent& extent = plan_.extents[shard][i];
             const Bytes part = bytes.subspan(extent.source_offset - chunk.offset, extent.source_bytes);
-            checksums_[shard][i] = store_extent(shard, extent, part, {mine.pages.get(), max_});
+            checksums_[shard][i] = store_extent(shard, extent, part, {scratch[static_cast<size_t>(thread)].target.get(), max_});
           }
         },
         [&](size_t shard, uint64_t index, int thread) {
@@ -129,25 +145,25 @@ class PackWriter {
     }
   }
 
-  // Writes one extent; returns the checksum of the bytes that now are in the target.
-  Xxh128 store_extent(size_t shard, const Extent& extent, Bytes part, MutableBytes page_buffer) {
-    switch (extent.kind) {
-      case Extent::Kind::kZeros:
-        if (std::any_of(part.begin(), part.end(), [](std::byte b) { return b != std::byte{0}; })) {
-          fail(ErrorKind::kCorrupt, "{}: changed while it was read (byte {} and on were zeros)",
-               source_.shards[shard].bytes->name(), extent.source_offset);
-        }
-        return {};
-      case Extent::Kind::kCopy: break;
-      case Extent::Kind::kRows: {
-        TIERPACK_CHECK(extent.target_bytes <= page_buffer.size());
-        const MutableBytes pages = page_buffer.first(extent.target_bytes);
-        fill_pages(plan_.manifest.rows[extent.table], extent, part, pages);
-        part = pages;
-        break;
+  // Writes one extent in the pack's order; returns the checksum of its bytes in the source's order.
+  Xxh128 store_extent(size_t shard, const Extent& extent, Bytes part, MutableBytes buffer) {
+    if (extent.kind == Extent::Kind::kZeros) {
+      if (!all_zeros(part)) {
+        fail(ErrorKind::kCorrupt, "{}: changed while it was read (byte {} and on were zeros)",
+             source_.shards[shard].bytes->name(), extent.source_offset);
       }
+      return {};
     }
     const Xxh128 checksum = xxh3_128(part);
+    TIERPACK_CHECK(extent.target_bytes <= buffer.size());
+    const MutableBytes stored = buffer.first(extent.target_bytes);
+    if (extent.kind == Extent::Kind::kGroups) {
+      to_row_groups(extent.dtype, part.size() / row_bytes(extent.dtype, extent.columns), extent.columns, part, stored);
+      part = stored;
+    } else if (extent.kind == Extent::Kind::kRows) {
+      fill_pages(plan_.manifest.rows[extent.table], extent, part, stored);
+      part = stored;
+    }
     // One write at a time to a file: threads that wait for the kernel's lock on it burn their processors.
     const auto target = static_cast<size_t>(extent.target);
     const std::lock_guard lock(writing_[target]);
@@ -155,27 +171,39 @@ class PackWriter {
     return checksum;
   }
 
-  // Reads a file back from beginning to end: extents must be what was copied, everything between them zeros. Record
-  // checksums and the file's SHA-256 come from these bytes.
-  void prove(Target target) {
-    struct Expected {
-      verify::ByteRange range;
-      Xxh128 checksum;
-    };
-    std::vector<Expected> expected;
+  // Whether bytes read back are an extent: put into the source's order again they have its checksum.
+  bool gives_back(const Extent& extent, Bytes stored, const Xxh128& checksum, MutableBytes buffer) const {
+    const MutableBytes restored = buffer.first(extent.source_bytes);
+    switch (extent.kind) {
+      case Extent::Kind::kZeros: return true;
+      case Extent::Kind::kCopy: return xxh3_128(stored) == checksum;
+      case Extent::Kind::kGroups:
+        from_row_groups(extent.dtype, stored.size() / row_bytes(extent.dtype, extent.columns), extent.columns, stored, restored);
+        break;
+      case Extent::Kind::kRows:
+        if (!rows_of_pages(plan_.manifest.rows[extent.table], extent, stored, restored)) return false;
+        break;
+    }
+    return xxh3_128(restored) == checksum;
+  }
+
+  // The extents of a target as they follow each other in it, with their checksums.
+  std::vector<std::pair<const Extent*, const Xxh128*>> extents_of(Target target) const {
+    std::vector<std::pair<const Extent*, const Xxh128*>> out;
     for (size_t shard = 0; shard < plan_.extents.size(); ++shard) {
       for (size_t i = 0; i < plan_.extents[shard].size(); ++i) {
         const Extent& extent = plan_.extents[shard][i];
         if (extent.kind == Extent::Kind::kZeros || extent.target != target) continue;
-        expected.push_back({{extent.target_offset, extent.target_bytes}, checksums_[shard][i]});
+        out.emplace_back(&extent, &checksums_[shard][i]);
       }
     }
-    std::sort(expected.begin(), expected.end(),
-              [](const Expected& a, const Expected& b) { return a.range.offset < b.range.offset; });
-    std::vector<verify::ByteRange> extent_ranges;
-    for (const Expected& item : expected) extent_ranges.push_back(item.range);
-    verify::RangeChecksums extents(std::move(extent_ranges));
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first->target_offset < b.first->target_offset; });
+    return out;
+  }
 
+  // Reads a file back from beginning to end: extents must give the source's bytes, everything between them must be zeros.
+  // Record checksums and the file's SHA-256 come from these bytes.
+  void prove(Target target) {
     std::vector<uint32_t> records;
     std::vector<verify::ByteRange> record_ranges;
     for (uint32_t i = 0; i < manifest_.records.size(); ++i) {
@@ -185,29 +213,49 @@ class PackWriter {
               [&](uint32_t a, uint32_t b) { return manifest_.records[a].offset < manifest_.records[b].offset; });
     for (const uint32_t i : records) record_ranges.push_back({manifest_.records[i].offset, manifest_.records[i].bytes});
     verify::RangeChecksums record_sums(std::move(record_ranges));
+    const auto on_record = [&](size_t i, const Xxh128& found) { manifest_.records[records[i]].checksum = found; };
 
     File& file = *files_[static_cast<int>(target)];
-    const auto damaged = [&](uint64_t offset) {
+    const auto require = [&](bool proved, uint64_t offset) {
+      if (proved) return;
       fail(ErrorKind::kIo, "{}: byte {} and on do not read back as they were written; check the disk and the memory",
            file.name(), offset);
     };
-    const auto on_extent = [&](size_t i, const Xxh128& found) {
-      if (found != expected[i].checksum) damaged(expected[i].range.offset);
-    };
-    const auto on_record = [&](size_t i, const Xxh128& found) { manifest_.records[records[i]].checksum = found; };
+    const auto extents = extents_of(target);
+    const auto offset_of = [&](size_t i, uint64_t end) { return i < extents.size() ? extents[i].first->target_offset : end; };
     Sha256 hash;
-    std::vector<std::byte> buffer(kReadBackBytes);
+    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(max_);
+    const auto restored = std::make_unique_for_overwrite<std::byte[]>(max_);
     const uint64_t size = plan_.target_bytes(target);
+    size_t next = 0;
     for (uint64_t at = 0; at < size;) {
       throw_if_interrupted();
-      const MutableBytes piece = MutableBytes(buffer).first(std::min(size - at, kReadBackBytes));
+      // Whole extents and the padding before them, as many as the buffer holds; padding alone where the next one needs it all.
+      uint64_t end = at;
+      size_t last = next;
+      while (last < extents.size() && extents[last].first->target_offset + extents[last].first->target_bytes - at <= max_) {
+        end = extents[last].first->target_offset + extents[last].first->target_bytes;
+        ++last;
+      }
+      if (last == next || last == extents.size()) end = std::min(offset_of(last, size), at + max_);
+      TIERPACK_CHECK(end > at && end - at <= max_);
+      const MutableBytes piece(buffer.get(), end - at);
       file.read_at(at, piece);
-      extents.feed(piece, on_extent, damaged);
+      uint64_t done = at;
+      for (; next < last; ++next) {
+        const auto& [extent, checksum] = extents[next];
+        require(all_zeros(piece.subspan(done - at, extent->target_offset - done)), done);
+        const Bytes stored = piece.subspan(extent->target_offset - at, extent->target_bytes);
+        require(gives_back(*extent, stored, *checksum, {restored.get(), max_}), extent->target_offset);
+        done = extent->target_offset + extent->target_bytes;
+      }
+      require(all_zeros(piece.subspan(done - at)), done);
       record_sums.feed(piece, on_record, [](uint64_t) {});
       hash.update(piece);
-      at += piece.size();
+      at = end;
       progress_.add(piece.size());
     }
+    require(next == extents.size(), size);
     file.sync();
     file.close();
     set_digest(target_file_name(target), hash.finish());

@@ -19,9 +19,11 @@ constexpr uint64_t copy_buffer_bytes(int threads, uint64_t extent_bytes_max) {
 // Writes all files of the pack into `directory` (which exists and is empty), synced. The manifest returned is complete.
 //
 // What is proved on the way: each shard's SHA-256 is computed over the very buffers that are copied, and equals its
-// promise where there is one; an XXH3-128 of every extent, taken from that buffer, equals the one of the bytes read back
-// from the pack, over which record checksums and the files' SHA-256 are computed. Throws kCorrupt when a promise is
-// broken or the source changes meanwhile, kCapacity when the disk is full.
+// promise where there is one. An XXH3-128 of every extent is taken from that buffer too, before rows are interleaved or packed
+// into pages; it must equal the one of the bytes that are read back from the pack and put into the source's order again by
+// the inverse, the same code that `unpack` uses. So a permutation is believed no more than a disk. Record checksums and the
+// files' SHA-256 are computed over the bytes read back. Throws kCorrupt when a promise is broken or the source changes
+// meanwhile, kCapacity when the disk is full.
 //
 // Extents of the plan are at most `extent_bytes_max` long; memory is copy_buffer_bytes() and nothing that grows with
 // the model but the plan. `progress` is told the bytes of both passes.

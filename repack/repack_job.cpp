@@ -26,16 +26,24 @@ struct CopyBudget {
 // A buffer of this size stays in a core's cache between reading, checksums, writing and hashing.
 constexpr uint64_t kExtentBytesMax = uint64_t{1} << 20;
 
-// Half of the memory is for buffers, the rest for headers, the plan and the process itself.
-CopyBudget divide_memory(uint64_t memory, int jobs) {
-  if (memory < kMemoryMin) {
-    fail(ErrorKind::kUsage, "--memory {} is too small; repack needs at least {}", format_size(memory), format_size(kMemoryMin));
-  }
+void require_memory(uint64_t memory) {
+  if (memory >= kMemoryMin) return;
+  fail(ErrorKind::kUsage, "--memory {} is too small; repack needs at least {}", format_size(memory), format_size(kMemoryMin));
+}
+
+// Half of the memory is for buffers, the rest for headers, the plan and the process itself. A buffer holds at least
+// `extent_bytes_needed`.
+CopyBudget divide_memory(uint64_t memory, int jobs, uint64_t extent_bytes_needed) {
   CopyBudget out;
   const uint64_t buffers = memory / 2;
-  out.threads = static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(std::max(jobs, 1)), buffers / (2 * kExtentBytesMin)));
-  const uint64_t each = buffers / (2 * static_cast<uint64_t>(out.threads)) / kPageBytes * kPageBytes;
-  out.extent_bytes = std::clamp(each, kExtentBytesMin, kExtentBytesMax);
+  if (buffers < copy_buffer_bytes(1, extent_bytes_needed)) {
+    fail(ErrorKind::kCapacity, "--memory {} is too small for this source: its longest rows make groups of {}, for which repack needs at "
+         "least {}", format_size(memory), format_size(extent_bytes_needed), format_size(2 * copy_buffer_bytes(1, extent_bytes_needed)));
+  }
+  out.threads = static_cast<int>(
+      std::min<uint64_t>(static_cast<uint64_t>(std::max(jobs, 1)), buffers / copy_buffer_bytes(1, extent_bytes_needed)));
+  const uint64_t each = buffers / copy_buffer_bytes(out.threads, 1) / kPageBytes * kPageBytes;
+  out.extent_bytes = std::clamp(each, extent_bytes_needed, std::max(extent_bytes_needed, kExtentBytesMax));
   return out;
 }
 
@@ -90,8 +98,9 @@ uint64_t segment_bytes(const RepackPlan& plan) {
 
 RepackReport repack(const RepackOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const CopyBudget budget = divide_memory(options.memory, options.jobs);
+  require_memory(options.memory);
   const std::unique_ptr<RepackSource> source = open_repack_source(options.source);
+  const CopyBudget budget = divide_memory(options.memory, options.jobs, extent_bytes_needed(source->layouts, source->name));
 
   PlanInputs inputs;
   inputs.routing_id = routing_id(*source, read_model_config(source->metadata).layers);

@@ -43,7 +43,7 @@ struct RepackReport {
 // Reads `source` once and writes `target`; the target appears complete or not at all. An existing target is left alone
 // when it is a pack of exactly this source, profile and version (kAlreadyThere, after hashing the source), replaced with
 // `force`, and refused otherwise (kUsage). Memory for copying stays within `memory` whatever the model's size: fewer
-// threads run if it is small. The pack is the same, bit for bit, for any `jobs` and `memory`.
+// threads run if it is small, and kCapacity is thrown if it cannot hold two of the source's row groups twice. The pack is the same, bit for bit, for any `jobs` and `memory`.
 RepackReport repack(const RepackOptions& options);
 
 }  // namespace tierpack::repack

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "formats/pack_layout.h"
 #include "formats/expert_stacks.h"
+#include "formats/row_groups.h"
 
 namespace tierpack::repack {
 
@@ -68,6 +69,40 @@ class ExtentCutter {
     }
   }
 
+  // Row groups go to their places interleaved, cut between groups; what lies row by row is copied.
+  void add_matrix(Target target, uint64_t target_offset, DType dtype, uint64_t columns, uint64_t rows) {
+    const uint64_t stride = row_bytes(dtype, columns);
+    uint64_t left = has_row_groups(dtype, rows) ? grouped_rows(rows) * stride : 0;
+    const uint64_t behind = rows * stride - left;
+    const uint64_t step_max = max_ / (kGroupRows * stride) * (kGroupRows * stride);
+    while (left > 0) {
+      TIERPACK_CHECK(step_max > 0);
+      Extent extent;
+      extent.kind = Extent::Kind::kGroups;
+      extent.target = target;
+      extent.dtype = dtype;
+      extent.columns = columns;
+      extent.source_bytes = std::min(left, step_max);
+      extent.target_offset = target_offset;
+      extent.target_bytes = extent.source_bytes;
+      add(extent);
+      target_offset += extent.source_bytes;
+      left -= extent.source_bytes;
+    }
+    add_copy(Extent::Kind::kCopy, target, target_offset, behind);
+  }
+
+  // Every matrix of a tensor with more dimensions has groups of its own.
+  void add_dense(const DenseTensor& tensor, uint64_t bytes) {
+    uint64_t at = plan_.manifest.records[tensor.record].offset;
+    const Shape& shape = tensor.shape;
+    if (!has_row_groups(tensor.dtype, shape.ne[1])) return add_copy(Extent::Kind::kCopy, Target::kDense, at, bytes);
+    const uint64_t matrices = shape.ne[2] * shape.ne[3];
+    for (uint64_t i = 0; i < matrices; ++i, at += bytes / matrices) {
+      add_matrix(Target::kDense, at, tensor.dtype, shape.ne[0], shape.ne[1]);
+    }
+  }
+
   void add_gap(const Gap& gap, SourceShard& out) {
     SourcePiece piece;
     piece.bytes = gap.bytes;
@@ -89,7 +124,7 @@ class ExtentCutter {
     piece.tensor = tensor.name;
     out.pieces.push_back(piece);
     if (const auto dense = dense_.find(tensor.name); dense != dense_.end()) {
-      add_copy(Extent::Kind::kCopy, Target::kDense, plan_.manifest.records[dense->second->record].offset, tensor.bytes);
+      add_dense(*dense->second, tensor.bytes);
     } else if (const auto stack = stacks_.find(tensor.name); stack != stacks_.end()) {
       add_stack(*stack->second, tensor.name);
     } else {
@@ -102,7 +137,7 @@ class ExtentCutter {
       const Record& record = plan_.manifest.records[layer.first_record + expert];
       for (const ExpertPart* part : layer.parts()) {
         if (part->tensor != tensor) continue;
-        add_copy(Extent::Kind::kCopy, Target::kExperts, record.offset + part->offset, part->bytes);
+        add_matrix(Target::kExperts, record.offset + part->offset, part->dtype, part->in, part->out);
       }
     }
   }
@@ -207,6 +242,23 @@ void list_files(RepackPlan& plan, uint64_t source_bin_bytes) {
 
 }  // namespace
 
+uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::string& source_name) {
+  uint64_t needed = kExtentBytesMin;
+  for (const ShardLayout& shard : shards) {
+    for (const TensorInfo& tensor : shard.tensors) {
+      const Shape& shape = tensor.shape;
+      if (classify(tensor) == TensorClass::kRows || !has_row_groups(tensor.dtype, shape.ne[1])) continue;
+      if (!groups_fit(tensor.dtype, shape.ne[0], shape.ne[1])) {
+        fail(ErrorKind::kUnsupported, "{}: {} ({} {}) has rows of {}; packs interleave {} rows of a quantised matrix in groups of at "
+             "most {}", source_name, tensor.name, dtype_name(tensor.dtype), shape.text(),
+             format_size(row_bytes(tensor.dtype, shape.ne[0])), kGroupRows, format_size(kGroupBytesMax));
+      }
+      needed = std::max(needed, row_bytes(tensor.dtype, shape.ne[0]) * kGroupRows);
+    }
+  }
+  return needed;
+}
+
 const char* target_file_name(Target target) {
   switch (target) {
     case Target::kDense: return segment_file_name(Segment::kDense);
@@ -253,7 +305,8 @@ std::vector<std::pair<uint32_t, uint32_t>> expert_order(const std::vector<Expert
 }
 
 RepackPlan plan_repack(const PlanInputs& inputs) {
-  TIERPACK_CHECK(inputs.extent_bytes_max >= kExtentBytesMin && !inputs.shards.empty());
+  TIERPACK_CHECK(!inputs.shards.empty());
+  TIERPACK_CHECK(inputs.extent_bytes_max >= extent_bytes_needed(inputs.shards, inputs.source_name));
   RepackPlan plan;
   PackManifest& manifest = plan.manifest;
   const Metadata metadata = without_split_keys(inputs.metadata);

@@ -38,12 +38,15 @@ const char* target_file_name(Target target);
 struct Extent {
   enum class Kind : uint8_t {
     kCopy,   // bytes go as they are
+    kGroups, // whole groups of rows of a quantised matrix, to be interleaved (formats/row_groups.h)
     kRows,   // whole rows, to be packed into checksummed pages
     kZeros,  // padding that is not stored; must be zeros still when it is read
   };
   Kind kind = Kind::kCopy;
   Target target = Target::kDense;
-  uint32_t table = 0;  // kRows: index into manifest.rows
+  DType dtype = DType::kF32;  // kGroups: of the matrix
+  uint32_t table = 0;         // kRows: index into manifest.rows
+  uint64_t columns = 0;       // kGroups: of the matrix
   uint64_t source_offset = 0;  // in the shard
   uint64_t source_bytes = 0;
   uint64_t target_offset = 0;  // in the target file
@@ -72,8 +75,12 @@ struct PlanInputs {
   uint64_t extent_bytes_max = uint64_t{1} << 20;
 };
 
-// The smallest extent_bytes_max a plan accepts: one unit of pages of the longest row.
+// The smallest extent_bytes_max that any plan accepts: it holds one unit of pages of the longest row of a table.
 inline constexpr uint64_t kExtentBytesMin = uint64_t{128} << 10;
+
+// The smallest extent_bytes_max that a plan of these tensors accepts: kExtentBytesMin, or the largest row group. Throws
+// kUnsupported for a matrix whose groups are larger than a pack may hold (kGroupBytesMax).
+uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::string& source_name);
 
 // Throws kUnsupported for an architecture or expert layout that packs cannot hold, kCorrupt when tensors contradict the
 // metadata, kUsage when the profile is of another model.

@@ -1,8 +1,10 @@
 #include "runtime/model/model.h"
 
+#include <array>
 #include <utility>
 
 #include "base/error.h"
+#include "formats/row_groups.h"
 #include "runtime/model/attention.h"
 
 namespace tierpack::model {
@@ -24,6 +26,21 @@ void require_within_limits(const Pack& pack) {
   limit("the number of hash heads of the n-gram embedding", c.ple.heads(), kMaxNgramHeads);
   for (const RowTable& table : pack.manifest().rows) {
     limit("a row of the lookup table in bytes", table.row_bytes, kMaxNgramRowBytes);
+  }
+}
+
+// Row `row` of a matrix, block by block: the blocks of a grouped row lie apart, and there is no memory for a whole one.
+void decode_matrix_row(const kernels::KernelTable& k, const MatrixView& matrix, uint64_t row, float* out) {
+  if (row >= grouped_rows(matrix.rows) || !has_row_groups(matrix.dtype, matrix.rows)) {
+    k.decode_row(matrix.dtype, matrix.data + row * row_bytes(matrix.dtype, matrix.cols), matrix.cols, out);
+    return;
+  }
+  std::array<std::byte, kBlockBytesMax> block;
+  const uint32_t elements = traits(matrix.dtype).block_elements;
+  const std::byte* const group = matrix.data + (row - row % kGroupRows) * row_bytes(matrix.dtype, matrix.cols);
+  for (uint32_t c = 0; c < matrix.cols / elements; ++c) {
+    load_grouped_block(matrix.dtype, group, c, static_cast<uint32_t>(row % kGroupRows), block.data());
+    k.decode_row(matrix.dtype, block.data(), elements, out + size_t{c} * elements);
   }
 }
 
@@ -50,10 +67,9 @@ void Model::forward(const Chunk& chunk, SessionState& state) {
   last_ = chunk;
   const Pass pass = pass_over(last_);
   const MatrixView& embedding = weights().embedding;
-  const uint64_t bytes = row_bytes(embedding.dtype, embedding.cols);
   for (uint32_t t = 0; t < chunk.tokens; ++t) {
     const uint64_t id = chunk.timeline[chunk.first + t];
-    compute_.k.decode_row(embedding.dtype, embedding.data + id * bytes, embedding.cols, workspace_.x.row(t));
+    decode_matrix_row(compute_.k, embedding, id, workspace_.x.row(t));
   }
   prepare_rotation(pass);
   run_blocks(pass, state);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "formats/dequant.h"
+#include "formats/row_groups.h"
 
 namespace tierpack::model {
 
@@ -99,8 +100,19 @@ const float* TensorBinder::floats(const std::string& name, std::initializer_list
   if (tensor.dtype == DType::kF32) return reinterpret_cast<const float*>(bytes.data());
   const uint64_t n = tensor.shape.elements();
   decoded_.push_back(std::make_unique_for_overwrite<float[]>(n));
-  dequantize_row(tensor.dtype, bytes.data(), decoded_.back().get(), n);
-  return decoded_.back().get();
+  float* const out = decoded_.back().get();
+  const uint64_t cols = tensor.shape.ne[0];
+  const uint64_t rows = tensor.shape.ne[1];
+  if (!has_row_groups(tensor.dtype, rows)) {
+    dequantize_row(tensor.dtype, bytes.data(), out, n);
+    return out;
+  }
+  std::vector<std::byte> row(row_bytes(tensor.dtype, cols));
+  for (uint64_t r = 0; r < n / cols; ++r) {
+    load_grouped_row(tensor.dtype, bytes.data() + r / rows * rows * row.size(), rows, cols, r % rows, row.data());
+    dequantize_row(tensor.dtype, row.data(), out + r * cols, cols);
+  }
+  return out;
 }
 
 void TensorBinder::require_all_bound() const {
