@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "formats/row_groups.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/tiny_pack.h"
@@ -78,6 +79,26 @@ TEST(PackFormat, OtherVersionsAreUnsupported) {
   json = parse_json(tiny.pack_json, "tiny");
   json["files"][1]["sha256"] = Sha256::of(records).hex();
   EXPECT_EQ(thrown_by([&] { parse_pack(with_seal(json), records, "tiny"); }).kind, ErrorKind::kUnsupported);
+}
+
+TEST(PackFormat, PacksWithoutRowGroupsAreUnsupportedAndSaySo) {
+  const TinyPack tiny;
+  const auto refused = [&](const std::function<void(Json&)>& change) {
+    Json json = parse_json(tiny.pack_json, "tiny");
+    change(json);
+    return thrown_by([&] { parse_pack(with_seal(json), tiny.files.at(kPackRecordsName), "tiny"); });
+  };
+  const Thrown missing = refused([](Json& j) { j.erase("row_group_rows"); });
+  EXPECT_EQ(missing.kind, ErrorKind::kUnsupported);
+  EXPECT_THAT(missing.message, HasSubstr("row by row"));
+  EXPECT_THAT(missing.message, HasSubstr("repack the source again"));
+  for (const uint64_t rows : {0, 1, 8, 32}) {
+    const Thrown other = refused([&](Json& j) { j["row_group_rows"] = rows; });
+    EXPECT_EQ(other.kind, ErrorKind::kUnsupported);
+    EXPECT_THAT(other.message, HasSubstr(fmt::format("groups of {} rows", rows)));
+    EXPECT_THAT(other.message, HasSubstr("repack the source again"));
+  }
+  EXPECT_EQ(refused([](Json& j) { j["row_group_rows"] = "16"; }).kind, ErrorKind::kCorrupt);
 }
 
 struct HostileChange {
@@ -187,6 +208,19 @@ TEST(PackFormat, HostileManifestsAreRefused) {
   }
 }
 
+TEST(PackFormat, RowGroupsHaveABound) {
+  const uint64_t blocks = kGroupBytesMax / kGroupRows / 18;
+  const TinyPack largest(false, {{"wide", DType::kQ4_0, {blocks * 32, 16}}});
+  parse_pack(largest.pack_json, largest.files.at(kPackRecordsName), "tiny");
+  const TinyPack larger(false, {{"wide", DType::kQ4_0, {(blocks + 1) * 32, 16}}});
+  const Thrown thrown = thrown_by([&] { parse_pack(larger.pack_json, larger.files.at(kPackRecordsName), "tiny"); });
+  EXPECT_EQ(thrown.kind, ErrorKind::kCorrupt);
+  EXPECT_THAT(thrown.message, HasSubstr("row group"));
+  // Without a whole group there is none to bound.
+  const TinyPack few_rows(false, {{"wide", DType::kQ4_0, {(blocks + 1) * 32, 15}}});
+  parse_pack(few_rows.pack_json, few_rows.files.at(kPackRecordsName), "tiny");
+}
+
 TEST(PackFormat, HostileRecordsAreRefused) {
   const TinyPack tiny;
   const std::vector<std::byte>& good = tiny.files.at(kPackRecordsName);
@@ -238,9 +272,12 @@ TEST(PackReader, ReadsEveryRecordAndRow) {
     std::vector<std::byte> out(layer.record_bytes);
     pack.read_record(layer.first_record + e, out);
     for (const ExpertPart* part : layer.parts()) {
-      EXPECT_TRUE(std::equal(out.begin() + static_cast<ptrdiff_t>(part->offset),
-                             out.begin() + static_cast<ptrdiff_t>(part->offset + part->bytes),
-                             tiny.tensors.at(part->tensor).begin() + static_cast<ptrdiff_t>(e * part->bytes)));
+      std::vector<std::byte> row(part->bytes / part->out);
+      for (uint64_t r = 0; r < part->out; ++r) {
+        load_grouped_row(part->dtype, out.data() + part->offset, part->out, part->in, r, row.data());
+        EXPECT_TRUE(std::equal(row.begin(), row.end(),
+                               tiny.tensors.at(part->tensor).begin() + static_cast<ptrdiff_t>(e * part->bytes + r * row.size())));
+      }
     }
   }
   for (const char* name : {"table_a", "table_b"}) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "formats/gguf.h"
+#include "formats/row_groups.h"
 #include "repack/part_directory.h"
 #include "repack/repack_source.h"
 #include "repack/unpack_job.h"
@@ -77,6 +78,15 @@ TEST(RepackJob, PebbleComesBackByteForByte) {
   }
 }
 
+// Row by row, as the runtime reads it.
+std::vector<std::byte> rows_of(DType type, uint64_t cols, uint64_t rows, Bytes matrix) {
+  std::vector<std::byte> out(matrix.size());
+  for (uint64_t row = 0; row < rows; ++row) {
+    load_grouped_row(type, matrix.data(), rows, cols, row, out.data() + row * row_bytes(type, cols));
+  }
+  return out;
+}
+
 TEST(RepackJob, PebblesRecordsAndRowsAreTheSourcesBytes) {
   const TempDirectory dir;
   repack(options_for(kPebble, dir / "pebble.tierpack"));
@@ -95,7 +105,8 @@ TEST(RepackJob, PebblesRecordsAndRowsAreTheSourcesBytes) {
     EXPECT_EQ(tensor->shape, dense.shape);
     std::vector<std::byte> record(pack.manifest().records[dense.record].bytes);
     pack.read_record(dense.record, record);
-    EXPECT_EQ(record, bytes_of(*tensor, 0, tensor->bytes)) << dense.name;
+    EXPECT_EQ(rows_of(dense.dtype, dense.shape.ne[0], dense.shape.rows(), record), bytes_of(*tensor, 0, tensor->bytes)) << dense.name;
+    EXPECT_EQ(record == bytes_of(*tensor, 0, tensor->bytes), !has_row_groups(dense.dtype, dense.shape.rows())) << dense.name;
     EXPECT_EQ(pack.find_dense(dense.name), &dense);
     ++seen;
   }
@@ -107,8 +118,8 @@ TEST(RepackJob, PebblesRecordsAndRowsAreTheSourcesBytes) {
         const TensorInfo* tensor = source.find(part->tensor);
         ASSERT_NE(tensor, nullptr) << part->tensor;
         const std::vector<std::byte> want = bytes_of(*tensor, expert * part->bytes, part->bytes);
-        const auto at = record.begin() + static_cast<ptrdiff_t>(part->offset);
-        EXPECT_TRUE(std::equal(want.begin(), want.end(), at)) << part->tensor << " expert " << expert;
+        const Bytes matrix = Bytes(record).subspan(part->offset, part->bytes);
+        EXPECT_EQ(rows_of(part->dtype, part->in, part->out, matrix), want) << part->tensor << " expert " << expert;
       }
     }
     EXPECT_EQ(pack.find_expert_layer(layer.layer), &layer);
@@ -140,7 +151,10 @@ TEST_P(RepackSweep, ComesBackAndIsDeterministic) {
   model.layers = 1 + random() % 3;
   model.experts = 2 + random() % 9;
   model.hidden = 256 * (1 + random() % 2);
-  model.ff = 32 * (1 + random() % 5);
+  static constexpr uint32_t kWidths[] = {32, 64, 96, 160, 256, 17, 40, 15, 1};
+  model.ff = kWidths[random() % std::size(kWidths)];
+  static constexpr uint32_t kKeyRows[] = {0, 1, 15, 16, 17, 40};
+  model.key_rows = kKeyRows[random() % std::size(kKeyRows)];
   model.alignment = 8u << (random() % 8);
   model.shards = static_cast<uint16_t>(1 + random() % 5);
   model.merged = random() % 3 == 0;
@@ -197,7 +211,7 @@ TEST_P(RepackSweep, ComesBackAndIsDeterministic) {
   EXPECT_EQ(read_tree(dir / "natural.tierpack"), read_tree(dir / "f.tierpack")) << "the profile is dropped";
 }
 
-INSTANTIATE_TEST_SUITE_P(Odd, RepackSweep, testing::Range(0, 24));
+INSTANTIATE_TEST_SUITE_P(Odd, RepackSweep, testing::Range(0, 32));
 
 TEST(RepackJob, ProfileOrdersRecordsHottestFirst) {
   const TempDirectory dir;
@@ -358,6 +372,64 @@ TEST(RepackJob, ASecondWriterIsTurnedAway) {
   const auto thrown = thrown_by([&] { repack(options_for(kPebble, dir / "a.tierpack")); });
   EXPECT_EQ(thrown.kind, ErrorKind::kUsage);
   EXPECT_THAT(thrown.message, HasSubstr("another process"));
+}
+
+TEST(RepackJob, EveryTypeAndNumberOfRowsComesBack) {
+  const TempDirectory dir;
+  MoeGguf model{.seed = 11};
+  for (const DTypeTraits& t : all_dtypes()) {
+    for (const uint64_t rows : {1, 15, 16, 17, 40}) {
+      model.extra.push_back({fmt::format("{}.{}", dtype_name(t.type), rows), t.type, {2ull * t.block_elements, rows, 3}});
+    }
+  }
+  const fs::path path = MoeGgufWriter(model).write(dir / "source", "noise");
+  repack(options_for(path, dir / "a.tierpack"));
+  const Pack pack = Pack::open(dir / "a.tierpack");
+  const GgufSource source = open_gguf(path);
+  for (const MoeGguf::Extra& extra : model.extra) {
+    const DenseTensor* dense = pack.find_dense(extra.name);
+    ASSERT_NE(dense, nullptr) << extra.name;
+    std::vector<std::byte> record(pack.manifest().records[dense->record].bytes);
+    pack.read_record(dense->record, record);
+    std::vector<std::byte> want(record.size());
+    source.files[0].read_at(source.find(extra.name)->offset, want);
+    const size_t matrix = record.size() / 3;
+    for (size_t i = 0; i < 3; ++i) {
+      const Bytes stored = Bytes(record).subspan(i * matrix, matrix);
+      const std::vector<std::byte> rows = rows_of(dense->dtype, dense->shape.ne[0], dense->shape.ne[1], stored);
+      EXPECT_TRUE(std::equal(rows.begin(), rows.end(), want.begin() + static_cast<ptrdiff_t>(i * matrix))) << extra.name;
+    }
+  }
+  unpack({dir / "a.tierpack", dir / "out", 2, ProgressStyle::kSilent});
+  EXPECT_EQ(shards_in(dir / "source"), shards_in(dir / "out"));
+}
+
+// Rows so long that one group needs more than the usual buffer.
+TEST(RepackJob, LongRowsTakeLargerBuffersOrSaySo) {
+  const TempDirectory dir;
+  const auto source = [&](const std::string& name, uint64_t cols) {
+    MoeGguf model{.seed = 12};
+    model.extra.push_back({"wide", DType::kQ4_0, {cols, 35}});
+    return MoeGgufWriter(model).write(dir / name, "noise");
+  };
+  // Groups of 5.625 MiB: twice two buffers of them are more than the least memory.
+  const fs::path wide = source("wide", 640 << 10);
+  RepackOptions options = options_for(wide, dir / "a.tierpack");
+  repack(options);
+  unpack({dir / "a.tierpack", dir / "out", 2, ProgressStyle::kSilent});
+  EXPECT_EQ(shards_in(dir / "wide"), shards_in(dir / "out"));
+  options.target = dir / "b.tierpack";
+  options.memory = kMemoryMin;
+  const auto small = thrown_by([&] { repack(options); });
+  EXPECT_EQ(small.kind, ErrorKind::kCapacity);
+  EXPECT_THAT(small.message, HasSubstr("22.5 MiB"));
+  options.memory = uint64_t{23} << 20;
+  repack(options);
+  EXPECT_EQ(read_tree(dir / "a.tierpack"), read_tree(dir / "b.tierpack"));
+
+  const auto thrown = thrown_by([&] { repack(options_for(source("wider", 2 << 20), dir / "c.tierpack")); });
+  EXPECT_EQ(thrown.kind, ErrorKind::kUnsupported);
+  EXPECT_THAT(thrown.message, HasSubstr("wide"));
 }
 
 TEST(RepackJob, TooLittleMemoryIsSaid) {

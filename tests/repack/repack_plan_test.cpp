@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "formats/row_groups.h"
 #include "tests/support/errors.h"
 #include "tests/support/moe_gguf.h"
 
@@ -80,6 +81,21 @@ TEST(RepackPlan, CuttingDoesNotShowInTheManifest) {
   const RepackPlan a = plan_repack(inputs_for(model, kExtentBytesMin));
   const RepackPlan b = plan_repack(inputs_for(model, uint64_t{64} << 20));
   EXPECT_EQ(encode_pack_json(a.manifest, a.config), encode_pack_json(b.manifest, b.config));
+}
+
+TEST(RepackPlan, GroupsAreNeverCut) {
+  const PlanInputs inputs = inputs_for({.seed = 8, .layers = 3, .experts = 3, .hidden = 4096, .ff = 256, .key_rows = 77}, kExtentBytesMin);
+  EXPECT_EQ(extent_bytes_needed(inputs.shards, "test"), kExtentBytesMin);
+  const RepackPlan plan = plan_repack(inputs);
+  size_t groups = 0;
+  for (const Extent& extent : plan.extents.at(0)) {
+    if (extent.kind != Extent::Kind::kGroups) continue;
+    const uint64_t group_bytes = row_bytes(extent.dtype, extent.columns) * kGroupRows;
+    EXPECT_EQ(extent.source_bytes % group_bytes, 0u);
+    EXPECT_EQ(extent.source_bytes, extent.target_bytes);
+    ++groups;
+  }
+  EXPECT_GT(groups, 30u);
 }
 
 TEST(RepackPlan, SplitKeysStayWithTheShards) {

@@ -1,5 +1,5 @@
 // Random Mixture-of-Experts GGUFs (architecture qwen3moe) for tests of everything that moves their bytes: types differ by
-// layer and matrix, tensors come in any order, in any number of shards, with any alignment. Weights are noise; only the
+// layer and matrix (every type a GGUF may hold occurs), tensors come in any order, in any number of shards, with any alignment. Weights are noise; only the
 // routers hold real numbers.
 #pragma once
 
@@ -17,11 +17,17 @@
 namespace tierpack::testing_support {
 
 struct MoeGguf {
+  struct Extra {
+    std::string name;
+    DType type;
+    std::vector<uint64_t> shape;
+  };
   uint64_t seed = 1;
   uint32_t layers = 2;
   uint32_t experts = 6;
   uint32_t hidden = 256;
-  uint32_t ff = 96;
+  uint32_t ff = 96;            // any number: where no type of blocks fits, plain numbers are taken
+  uint32_t key_rows = 0;       // rows of attn_k.weight, 0 = no such tensor
   uint32_t alignment = 32;
   uint16_t shards = 1;
   bool merged = false;         // gate and up in one stack
@@ -31,6 +37,7 @@ struct MoeGguf {
   uint32_t table_rows = 1000;
   DType table_type = DType::kQ4_0;
   uint64_t trailing = 0;       // bytes after the last tensor of each shard
+  std::vector<Extra> extra = {};  // more dense tensors
 };
 
 class MoeGgufWriter {
@@ -72,14 +79,15 @@ class MoeGgufWriter {
     return out;
   }
 
-  // A type whose blocks divide rows of `elements`.
+  // A type whose blocks divide rows of `elements`; one in six holds plain numbers.
   DType pick(uint32_t elements) {
-    static constexpr DType kTypes[] = {DType::kQ4_K, DType::kQ6_K, DType::kIQ3_S,  DType::kQ8_0, DType::kQ4_0,
-                                       DType::kQ5_1, DType::kBF16, DType::kIQ4_NL, DType::kF16,  DType::kF32};
-    for (;;) {
-      const DType type = kTypes[random_() % std::size(kTypes)];
-      if (elements % traits(type).block_elements == 0) return type;
+    static constexpr DType kPlain[] = {DType::kF32, DType::kF16, DType::kBF16};
+    std::vector<DType> fitting;
+    for (const DTypeTraits& t : all_dtypes()) {
+      if (t.quantised && elements % t.block_elements == 0) fitting.push_back(t.type);
     }
+    const uint64_t choice = random_();
+    return fitting.empty() || choice % 6 == 0 ? kPlain[choice / 6 % 3] : fitting[choice / 6 % fitting.size()];
   }
 
   void add(const std::string& name, DType type, const std::vector<uint64_t>& shape) {
@@ -111,6 +119,7 @@ class MoeGgufWriter {
       const std::string block = fmt::format("blk.{}.", layer);
       add(block + "attn_norm.weight", DType::kF32, {hidden});
       add(block + "attn_q.weight", pick(model_.hidden), {hidden, 256});
+      if (model_.key_rows > 0) add(block + "attn_k.weight", pick(model_.hidden), {hidden, model_.key_rows});
       std::vector<float> router(hidden * experts);
       for (float& value : router) value = static_cast<float>(random_() % 2001) / 1000.0f - 1.0f;
       builder_.add_f32(block + "ffn_gate_inp.weight", {hidden, experts}, router);
@@ -125,6 +134,7 @@ class MoeGgufWriter {
     if (model_.table_row > 0) {
       add("per_layer_token_embd.weight", model_.table_type, {model_.table_row, model_.table_rows});
     }
+    for (const MoeGguf::Extra& tensor : model_.extra) add(tensor.name, tensor.type, tensor.shape);
   }
 
   void fill_padding(std::vector<std::byte>& file) {

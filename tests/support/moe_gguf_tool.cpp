@@ -1,5 +1,5 @@
 // Writes a random Mixture-of-Experts GGUF for scripts: moe_gguf_tool DIRECTORY NAME [key=value]...
-// Keys: seed layers experts hidden ff alignment shards merged shuffled dirty_padding table_row table_rows trailing.
+// Keys: seed layers experts hidden ff key_rows alignment shards merged shuffled dirty_padding table_row table_rows trailing.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   take("experts", model.experts);
   take("hidden", model.hidden);
   take("ff", model.ff);
+  take("key_rows", model.key_rows);
   take("alignment", model.alignment);
   take("shards", model.shards);
   take("merged", model.merged);

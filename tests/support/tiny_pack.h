@@ -1,5 +1,6 @@
 // A small pack put together by hand from docs/pack_format.md, independent of repack/: two dense tensors, one layer of three
-// experts with a part of each kind, a table with many rows a page and one with several pages a row, two source shards.
+// experts with a part of each kind, a table with many rows a page and one with several pages a row, two source shards; and
+// on request more dense tensors, in a third shard.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +13,29 @@
 #include "formats/gguf.h"
 #include "formats/pack.h"
 #include "formats/pack_layout.h"
+#include "formats/row_groups.h"
 #include "tests/support/gguf_builder.h"
 
 namespace tierpack::testing_support {
 
+struct ExtraTensor {
+  std::string name;
+  DType type;
+  std::vector<uint64_t> dims;
+};
+
 class TinyPack {
  public:
-  explicit TinyPack(bool with_profile = false) {
+  explicit TinyPack(bool with_profile = false, const std::vector<ExtraTensor>& extra = {}) {
     add_metadata();
     add_dense("token_embd.weight", DType::kF32, {64, 4});
     add_dense("blk.0.ffn_gate_inp.weight", DType::kF32, {64, 3});
     add_experts();
+    for (const ExtraTensor& tensor : extra) add_dense(tensor.name, tensor.type, tensor.dims);
     add_rows("table_a", DType::kQ4_0, {160, 100});
     add_rows("table_b", DType::kF32, {2048, 5});
     if (with_profile) add_profile();
-    add_sources();
+    add_sources(extra);
     seal();
   }
 
@@ -63,6 +72,24 @@ class TinyPack {
     return out;
   }
 
+  // One matrix as it lies in the pack: every byte put where docs/pack_format.md says, one at a time.
+  static std::vector<std::byte> grouped(DType type, uint64_t cols, uint64_t rows, Bytes matrix) {
+    std::vector<std::byte> out(matrix.begin(), matrix.end());
+    const uint64_t stride = row_bytes(type, cols);
+    const uint64_t block = traits(type).block_bytes;
+    for (uint64_t row = 0; row < rows / 16 * 16; ++row) {
+      for (uint64_t c = 0; c < stride / block; ++c) {
+        for (const GroupField& field : group_fields(type)) {
+          for (uint64_t i = 0; i < field.bytes; ++i) {
+            const uint64_t in_column = field.offset * 16u + i / field.unit * 16 * field.unit + row % 16 * field.unit + i % field.unit;
+            out[row / 16 * 16 * stride + c * block * 16 + in_column] = matrix[row * stride + c * block + field.offset + i];
+          }
+        }
+      }
+    }
+    return out;
+  }
+
   static Shape shape_of(std::vector<uint64_t> dims) {
     Shape shape;
     shape.dims = static_cast<uint32_t>(dims.size());
@@ -96,7 +123,13 @@ class TinyPack {
   void add_dense(const std::string& name, DType type, std::vector<uint64_t> dims) {
     const Shape shape = shape_of(std::move(dims));
     tensors[name] = noise(*checked_tensor_bytes(type, shape));
-    manifest.dense.push_back({name, type, shape, add_record("dense.bin", Segment::kDense, tensors[name])});
+    const uint64_t matrix = row_bytes(type, shape.ne[0]) * shape.ne[1];
+    std::vector<std::byte> record;
+    for (uint64_t at = 0; at < tensors[name].size(); at += matrix) {
+      const std::vector<std::byte> part = grouped(type, shape.ne[0], shape.ne[1], Bytes(tensors[name]).subspan(at, matrix));
+      record.insert(record.end(), part.begin(), part.end());
+    }
+    manifest.dense.push_back({name, type, shape, add_record("dense.bin", Segment::kDense, record)});
   }
 
   void add_experts() {
@@ -112,8 +145,9 @@ class TinyPack {
     for (const ExpertPart* part : layer.parts()) {
       tensors[part->tensor] = noise(part->bytes * 3);
       for (size_t e = 0; e < 3; ++e) {
-        std::copy_n(tensors[part->tensor].begin() + static_cast<ptrdiff_t>(e * part->bytes), part->bytes,
-                    records[e].begin() + static_cast<ptrdiff_t>(part->offset));
+        const Bytes matrix = Bytes(tensors[part->tensor]).subspan(e * part->bytes, part->bytes);
+        const std::vector<std::byte> stored = grouped(part->dtype, part->in, part->out, matrix);
+        std::copy(stored.begin(), stored.end(), records[e].begin() + static_cast<ptrdiff_t>(part->offset));
       }
     }
     // In the file expert 2 comes first, then 0, then 1.
@@ -171,8 +205,9 @@ class TinyPack {
     manifest.profile_id = profile.id();
   }
 
-  // Shard one: a head, tensors with padding that is and is not zeros. Shard two: a head, the tables, a tail.
-  void add_sources() {
+  // Shard one: a head, tensors with padding that is and is not zeros. Shard two: a head, the tables, a tail. Shard three, if
+  // there is anything for it: a head and tensors.
+  void add_sources(const std::vector<ExtraTensor>& extra) {
     begin_shard("tiny-00001-of-00002.gguf");
     add_source_bytes(100);
     add_tensor_piece("token_embd.weight");
@@ -187,6 +222,11 @@ class TinyPack {
     add_tensor_piece("table_b");
     add_tensor_piece("table_a");
     add_zeros(10);
+    if (!extra.empty()) {
+      begin_shard("extra.gguf");
+      add_source_bytes(17);
+      for (const ExtraTensor& tensor : extra) add_tensor_piece(tensor.name);
+    }
     for (size_t i = 0; i < shards.size(); ++i) {
       manifest.sources[i].bytes = shards[i].size();
       manifest.sources[i].sha256 = Sha256::of(shards[i]);
