@@ -11,7 +11,9 @@
 //
 // Why 16 and 4: a unit of quants holds the same columns of one row, so a vector of 8 (AVX2) or 16 (AVX-512) lanes of 32 bits has
 // one row a lane. Activations are then broadcast, integer sums never cross lanes, and the scales of all lanes lie side by side. On a
-// GPU a warp reads 512 contiguous bytes with 16 bytes a lane, and 16 rows by 32 columns are the A fragment of an int8 mma (m16n8k32).
+// GPU 16 rows by 32 columns of 8 bits are 512 contiguous bytes and the A operand of mma.m16n8k32: lane l (g = l / 4, t = l mod 4) needs
+// units t and t + 4 of two rows, and with rows 2g and 2g + 1 as rows g and g + 8 of A these are 8 bytes at t * 64 + 8 g and 8 bytes 256
+// further: coalesced, without a shuffle. docs/pack_format.md has the variant with loads of 16 bytes and the types of 4 bits.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Holds the example of docs/pack_format.md against a pack made now.
+"""Holds the example of docs/pack_format.md against a pack made now, and its table of fields against the second reader's.
 
-Usage: pack_example.py --bin DIR --source DIR [--update]. The example stands between <!-- example --> markers; --update
-writes it anew.
+Usage: pack_example.py --bin DIR --source DIR [--update]. They stand between <!-- example --> and <!-- fields --> markers;
+--update writes them anew.
 """
 import argparse
 import json
@@ -11,6 +11,9 @@ import re
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import pack_reader
 
 MODEL = "seed=1 layers=1 experts=2 hidden=32 ff=32 table_row=32 table_rows=300".split()
 
@@ -44,11 +47,25 @@ def example(bin_dir):
     lines += ["    " + (line if len(line) <= 150 else line[:149] + "…") for line in text.splitlines()]
     lines += ["", "`records.bin`, the header and the first two records:", "", hexdump(files["records.bin"], 0, 120)]
     record = int.from_bytes(files["records.bin"][24 + 48 * layer["first_record"]:][:8], "little")
-    lines += ["", f"`experts.bin`, expert 0: the end of gate and, at {layer['up']['offset']}, the beginning of up:", "",
+    gate = layer["gate"]
+    fields = pack_reader.BLOCKS[gate["type"]][1]
+    size = next(iter(fields.values()))
+    lines += ["", f"`experts.bin`, expert 0, gate ({gate['type']}): the first column of the first group begins with the field "
+              f"`{next(iter(fields))}` of rows 0 to 15, {size} bytes each; at {16 * size} follow the units of the next:", "",
+              hexdump(files["experts.bin"], record, 16 * size + 32)]
+    lines += ["", f"The end of gate and, at {layer['up']['offset']}, the beginning of up:", "",
               hexdump(files["experts.bin"], record + layer["up"]["offset"] - 32, 48)]
     used = table["rows_per_page"] * table["row_bytes"]
     lines += ["", f"`rows.bin`, page 0: the end of its {table['rows_per_page']} rows of {table['row_bytes']} bytes (at {used}), zeros, checksum:", "",
               hexdump(files["rows.bin"], used - used % 16 - 16, 4096 - (used - used % 16 - 16))]
+    return "\n".join(lines) + "\n"
+
+
+def field_table():
+    lines = ["| type | elements | bytes | fields in order: bytes, in units of |", "|---|---|---|---|"]
+    for kind, (elements, fields) in pack_reader.BLOCKS.items():
+        text = ", ".join(f"`{name}` {size}/{pack_reader.unit_of(size)}" for name, size in fields.items())
+        lines.append(f"| {kind} | {elements} | {sum(fields.values())} | {text} |")
     return "\n".join(lines) + "\n"
 
 
@@ -61,17 +78,18 @@ def main():
     path = os.path.join(args.source, "docs", "pack_format.md")
     with open(path, encoding="utf-8") as file:
         page = file.read()
-    before, rest = page.split("<!-- example -->\n")
-    found, after = rest.split("<!-- /example -->")
-    fresh = example(os.path.abspath(args.bin))
+    fresh_page = page
+    for marker, fresh in (("fields", field_table()), ("example", example(os.path.abspath(args.bin)))):
+        before, rest = fresh_page.split(f"<!-- {marker} -->\n")
+        found, after = rest.split(f"<!-- /{marker} -->")
+        fresh_page = before + f"<!-- {marker} -->\n" + fresh + f"<!-- /{marker} -->" + after
+        if found != fresh and not args.update:
+            print(f"docs/pack_format.md: the {marker} are not what they should be; see pack_example.py --update. They are:\n{fresh}")
     if args.update:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(before + "<!-- example -->\n" + fresh + "<!-- /example -->" + after)
+            file.write(fresh_page)
         return 0
-    if found != fresh:
-        print("docs/pack_format.md does not show what the program writes; see pack_example.py --update. It writes:\n" + fresh)
-        return 1
-    return 0
+    return 0 if fresh_page == page else 1
 
 
 if __name__ == "__main__":

@@ -13,9 +13,39 @@ import struct
 
 PAGE = 4096
 SEAL_TAIL = b'"\n}\n'
-BLOCKS = {  # type: (elements, bytes) of a block, for the types that the tests use
-    "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24),
-    "Q8_0": (32, 34), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210), "IQ4_NL": (32, 18), "IQ3_S": (256, 110)}
+NUMBERS = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I8": 1, "I16": 2, "I32": 4, "I64": 8}  # bytes
+# type: elements of a block, and its fields with their bytes in order
+BLOCKS = {
+    "Q4_0": (32, {"d": 2, "qs": 16}),
+    "Q4_1": (32, {"d": 2, "m": 2, "qs": 16}),
+    "Q5_0": (32, {"d": 2, "qh": 4, "qs": 16}),
+    "Q5_1": (32, {"d": 2, "m": 2, "qh": 4, "qs": 16}),
+    "Q8_0": (32, {"d": 2, "qs": 32}),
+    "Q8_1": (32, {"d": 2, "s": 2, "qs": 32}),
+    "IQ4_NL": (32, {"d": 2, "qs": 16}),
+    "MXFP4": (32, {"e": 1, "qs": 16}),
+    "NVFP4": (64, {"d": 4, "qs": 32}),
+    "Q2_0": (64, {"d": 2, "qs": 16}),
+    "Q1_0": (128, {"d": 2, "qs": 16}),
+    "Q2_K": (256, {"scales": 16, "qs": 64, "d": 2, "dmin": 2}),
+    "Q3_K": (256, {"hmask": 32, "qs": 64, "scales": 12, "d": 2}),
+    "Q4_K": (256, {"d": 2, "dmin": 2, "scales": 12, "qs": 128}),
+    "Q5_K": (256, {"d": 2, "dmin": 2, "scales": 12, "qh": 32, "qs": 128}),
+    "Q6_K": (256, {"ql": 128, "qh": 64, "scales": 16, "d": 2}),
+    "Q8_K": (256, {"d": 4, "qs": 256, "bsums": 32}),
+    "IQ1_S": (256, {"d": 2, "qs": 32, "qh": 16}),
+    "IQ1_M": (256, {"qs": 32, "qh": 16, "scales": 8}),
+    "IQ2_XXS": (256, {"d": 2, "qs": 64}),
+    "IQ2_XS": (256, {"d": 2, "qs": 64, "scales": 8}),
+    "IQ2_S": (256, {"d": 2, "qs": 32, "signs": 32, "qh": 8, "scales": 8}),
+    "IQ3_XXS": (256, {"d": 2, "qs": 64, "scales_and_signs": 32}),
+    "IQ3_S": (256, {"d": 2, "qs": 64, "qh": 8, "signs": 32, "scales": 4}),
+    "IQ4_XS": (256, {"d": 2, "scales_h": 2, "scales_l": 4, "qs": 128}),
+    "TQ1_0": (256, {"qs": 48, "qh": 4, "d": 2}),
+    "TQ2_0": (256, {"qs": 64, "d": 2}),
+}
+GROUP_ROWS = 16
+GROUP_BYTES_MAX = 16 << 20
 
 
 class Xxh128(ctypes.Structure):
@@ -41,8 +71,44 @@ def align(n, to):
     return (n + to - 1) // to * to
 
 
+def block_of(kind):
+    """(elements, bytes) of a block."""
+    if kind in NUMBERS:
+        return 1, NUMBERS[kind]
+    elements, fields = BLOCKS[kind]
+    return elements, sum(fields.values())
+
+
+def unit_of(size):
+    """Bytes of the units that a field of `size` bytes is cut into."""
+    return 4 if size % 4 == 0 else size
+
+
+def row_order(kind, columns, rows, data):
+    """The rows of one matrix, one after the other, from its bytes in dense.bin or experts.bin."""
+    if kind in NUMBERS or rows < GROUP_ROWS:
+        return data
+    elements, block = block_of(kind)
+    stride = columns // elements * block
+    need(GROUP_ROWS * stride <= GROUP_BYTES_MAX, "a row group is too large")
+    out = bytearray(data)  # the rows behind the last group are where they were
+    places = []  # of byte i of a block of row 0 in its column, and the distance to the same byte of the next row
+    for size in BLOCKS[kind][1].values():
+        unit = unit_of(size)
+        start = GROUP_ROWS * len(places)
+        places += [(start + i // unit * unit * GROUP_ROWS + i % unit, unit) for i in range(size)]
+    for first in range(0, rows - rows % GROUP_ROWS, GROUP_ROWS):
+        group, end = first * stride, (first + GROUP_ROWS) * stride
+        for row in range(GROUP_ROWS):
+            begin = group + row * stride
+            for i, (place, step) in enumerate(places):
+                # Byte i of every block of the row at once.
+                out[begin + i: begin + stride: block] = data[group + place + row * step: end: GROUP_ROWS * block]
+    return bytes(out)
+
+
 def tensor_bytes(kind, shape):
-    elements, size = BLOCKS[kind]
+    elements, size = block_of(kind)
     count = 1
     for dimension in shape:
         count *= dimension
@@ -60,6 +126,7 @@ class PackReader:
         need(hashlib.sha256(body).hexdigest() == digest, "pack.json does not match its seal")
         self.json = json.loads(text)
         need(self.json["format"] == "tierpack-pack" and self.json["version"] == 0, "another format")
+        need(self.json["row_group_rows"] == GROUP_ROWS, "another layout of quantised matrices")
         self.files = {item["name"]: item for item in self.json["files"]}
         self.content = {}
         for name, item in self.files.items():
@@ -99,7 +166,10 @@ class PackReader:
         for item in self.json["dense"]:
             record = self.records[item["record"]][2]
             need(len(record) == tensor_bytes(item["type"], item["shape"]), item["name"])
-            self.tensors[item["name"]] = record
+            columns, rows = (item["shape"] + [1, 1])[:2]
+            matrix = tensor_bytes(item["type"], [columns, rows])
+            self.tensors[item["name"]] = b"".join(row_order(item["type"], columns, rows, record[at: at + matrix])
+                                                  for at in range(0, len(record), matrix))
         for layer in self.json["experts"]:
             parts = [layer[key] for key in ("gate", "up", "down")]
             at = 0
@@ -114,7 +184,8 @@ class PackReader:
                 record = self.records[layer["first_record"] + expert][2]
                 need(len(record) == at, "an expert's record")
                 for part in parts:
-                    stacks[part["tensor"]].append(record[part["offset"]: part["offset"] + part["bytes"]])
+                    matrix = record[part["offset"]: part["offset"] + part["bytes"]]
+                    stacks[part["tensor"]].append(row_order(part["type"], part["in"], part["out"], matrix))
             for name, pieces in stacks.items():
                 self.tensors[name] = b"".join(pieces)
         page = 0

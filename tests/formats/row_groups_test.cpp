@@ -91,6 +91,82 @@ TEST_P(EveryDtype, MayBeCutBetweenGroups) {
   EXPECT_EQ(whole, cut);
 }
 
+// The A operand of mma.m16n8k32.s8 (PTX ISA, matrix fragments): which row and columns register i of a lane holds.
+struct FragmentRegister {
+  uint32_t row;     // of A
+  uint32_t column;  // the first of four
+};
+FragmentRegister fragment_register(uint32_t lane, uint32_t i) {
+  return {lane / 4 + (i % 2) * 8, lane % 4 * 4 + (i / 2) * 16};
+}
+
+uint32_t word_at(const std::byte* p) {
+  uint32_t out;
+  std::memcpy(&out, p, 4);
+  return out;
+}
+
+// docs/pack_format.md: two loads of 8 bytes are a lane's fragment, each load of a warp covering 256 contiguous bytes.
+TEST(RowGroupsOnGpu, LoadsOfEightBytesAreTheFragmentOfQ8_0) {
+  const std::vector<std::byte> in = random_bytes(16 * 34);
+  std::vector<std::byte> group(in.size());
+  to_row_groups(DType::kQ8_0, 16, 32, in, group);
+  std::vector<bool> touched(512);
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    const uint32_t g = lane / 4, t = lane % 4;
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t at = (i / 2) * 256 + t * 64 + g * 8 + (i % 2) * 4;
+      for (uint32_t byte = 0; byte < 4; ++byte) touched[at + byte] = true;
+      const FragmentRegister want = fragment_register(lane, i);
+      const uint32_t row = want.row % 8 * 2 + want.row / 8;  // of the group: row g of A is row 2g, row g + 8 is row 2g + 1
+      EXPECT_EQ(word_at(group.data() + 32 + at), word_at(in.data() + row * 34 + 2 + want.column)) << lane << " " << i;
+    }
+  }
+  EXPECT_EQ(std::count(touched.begin(), touched.end(), true), 512);
+}
+
+// Two loads of 16 bytes from two groups are a lane's registers for two fragments.
+TEST(RowGroupsOnGpu, LoadsOfSixteenBytesAreTwoFragmentsOfQ8_0) {
+  const std::vector<std::byte> in = random_bytes(32 * 34);
+  std::vector<std::byte> groups(in.size());
+  to_row_groups(DType::kQ8_0, 32, 32, in, groups);
+  std::vector<int> seen(32);
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    const uint32_t g = lane / 4, t = lane % 4;
+    for (uint32_t fragment = 0; fragment < 2; ++fragment) {
+      for (uint32_t i = 0; i < 4; ++i) {
+        const std::byte* const group = groups.data() + g / 4 * 16 * 34;
+        const std::byte* const load = group + 32 + (i / 2) * 256 + t * 64 + g % 4 * 16;
+        const FragmentRegister want = fragment_register(lane, i);
+        const uint32_t row = g / 4 * 16 + g % 4 * 4 + fragment * 2 + want.row / 8;  // the same in all lanes of g
+        if (t == 0 && i < 2) ++seen[row];
+        EXPECT_EQ(word_at(load + (fragment * 2 + i % 2) * 4), word_at(in.data() + row * 34 + 2 + want.column));
+      }
+    }
+  }
+  EXPECT_EQ(seen, std::vector<int>(32, 1));
+}
+
+// One load of 8 bytes is a lane's fragment where a byte holds two columns 16 apart.
+TEST(RowGroupsOnGpu, OneLoadIsTheFragmentOfQ4_0) {
+  const std::vector<std::byte> in = random_bytes(16 * 18);
+  std::vector<std::byte> group(in.size());
+  to_row_groups(DType::kQ4_0, 16, 32, in, group);
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    const uint32_t g = lane / 4, t = lane % 4;
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t word = word_at(group.data() + 32 + t * 64 + g * 8 + (i % 2) * 4);
+      const FragmentRegister want = fragment_register(lane, i);
+      const std::byte* const row = in.data() + (want.row % 8 * 2 + want.row / 8) * 18 + 2;
+      for (uint32_t k = 0; k < 4; ++k) {
+        const uint32_t column = want.column + k;
+        const uint32_t code = std::to_integer<uint32_t>(row[column % 16]) >> (column / 16 * 4) & 15;
+        EXPECT_EQ(word >> (8 * k + i / 2 * 4) & 15, code) << lane << " " << i;
+      }
+    }
+  }
+}
+
 std::vector<DType> all() {
   std::vector<DType> out;
   for (const DTypeTraits& t : all_dtypes()) out.push_back(t.type);
