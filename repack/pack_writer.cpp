@@ -218,7 +218,7 @@ class PackWriter {
     File& file = *files_[static_cast<int>(target)];
     const auto require = [&](bool proved, uint64_t offset) {
       if (proved) return;
-      fail(ErrorKind::kIo, "{}: byte {} and on do not read back as they were written; check the disk and the memory",
+      fail(ErrorKind::kIo, "{}: byte {} and on do not give back the bytes of the source; check the disk and the memory",
            file.name(), offset);
     };
     const auto extents = extents_of(target);

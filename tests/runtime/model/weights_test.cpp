@@ -1,10 +1,14 @@
 // What a pack must hold for an engine to open it: a change of one tensor at a time.
 #include "runtime/model/weights.h"
 
+#include <cstring>
+
 #include <gtest/gtest.h>
 
+#include "formats/dequant.h"
 #include "tests/runtime/model/model_fixture.h"
 #include "tests/runtime/model/random_model.h"
+#include "tests/support/tiny_pack.h"
 
 namespace tierpack {
 namespace {
@@ -31,6 +35,25 @@ GgufBuilder::Tensor& find(RandomModel& model, const std::string& name) {
 
 void expect_words(const std::string& message, std::initializer_list<const char*> words) {
   for (const char* word : words) EXPECT_NE(message.find(word), std::string::npos) << message;
+}
+
+// Vectors for elementwise use may be of any type, and quantised ones with many rows lie in row groups.
+TEST(Weights, GroupedRowsAreDecodedInOrder) {
+  const TempDirectory directory;
+  const TinyPack tiny(false, {{"m", DType::kQ8_0, {64, 17}}, {"s", DType::kQ4_0, {64, 16, 2}}, {"v", DType::kQ5_1, {64}}});
+  tiny.write(directory / "tiny.tierpack");
+  const Pack pack = Pack::open(directory / "tiny.tierpack");
+  ThreadTeam team(1);
+  const model::DenseTensors tensors = model::DenseTensors::load(pack, team, [](uint64_t) {});
+  std::vector<std::unique_ptr<float[]>> decoded;
+  model::TensorBinder binder(pack, tensors, decoded);
+  for (const char* name : {"m", "s", "v"}) {
+    const DenseTensor& tensor = *pack.find_dense(name);
+    std::vector<float> want(tensor.shape.elements());
+    dequantize_row(tensor.dtype, tiny.tensors.at(name).data(), want.data(), want.size());
+    const float* const found = binder.floats(name, {tensor.shape});
+    EXPECT_EQ(std::memcmp(found, want.data(), want.size() * sizeof(float)), 0) << name;
+  }
 }
 
 TEST(Weights, RandomModelsOpen) {
