@@ -39,10 +39,11 @@ void quantize(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum)
     const __m256i pairs = _mm256_packs_epi16(_mm256_packs_epi32(codes[0], codes[1]), _mm256_packs_epi32(codes[2], codes[3]));
     const __m256i ordered = _mm256_permutevar8x32_epi32(pairs, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), ordered);
-    const __m256i eight = _mm256_add_epi32(_mm256_add_epi32(codes[0], codes[1]), _mm256_add_epi32(codes[2], codes[3]));
-    __m128i total = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    total = _mm_add_epi32(total, _mm_shuffle_epi32(total, 0x4E));
-    total = _mm_add_epi32(total, _mm_shuffle_epi32(total, 0xB1));
+    const __m256i first = _mm256_add_epi32(codes[0], codes[1]), second = _mm256_add_epi32(codes[2], codes[3]);
+    const __m256i both = _mm256_packs_epi32(first, second);  // i16: of either half four sums in each 128-bit lane
+    __m128i total = _mm_add_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    total = _mm_hadd_epi16(total, total);
+    total = _mm_hadd_epi16(total, total);
     sum[b] = _mm_cvtsi128_si32(total);
   }
 }

@@ -1,6 +1,9 @@
-// The table of CPUs with AVX-512 VNNI: products of bytes by vpdpbusd on 256-bit vectors, attention and the
-// delta rule on 512-bit ones, everything else as with AVX2.
-#include "runtime/kernels/vector_matmul.h"
+// The table of CPUs with AVX-512 VNNI: products with quantised weights on vectors of sixteen rows,
+// attention and the delta rule on vectors of sixteen numbers, everything else as with AVX2.
+#include "runtime/kernels/avx2.h"
+#include "runtime/kernels/avx512_lanes.h"
+
+#include "runtime/kernels/group_matmul.h"
 
 namespace tierpack::kernels {
 
@@ -8,7 +11,7 @@ const KernelTable& avx512() {
   static const KernelTable table = [] {
     KernelTable t = avx2();
     t.name = "avx512";
-    t.matmul = vector_matmul;
+    t.matmul = group_matmul;
     t.delta_rule = avx512_ops::delta_rule;
     t.attention = avx512_ops::attention;
     return t;

@@ -27,8 +27,16 @@ struct MatrixView {
   uint32_t cols = 0;  // inputs
 };
 
+// The two sums of an activation block in one integer.
+constexpr int32_t pack_half_sums(int32_t first, int32_t second) {
+  return static_cast<int32_t>((static_cast<uint32_t>(first) & 0xFFFFu) | static_cast<uint32_t>(second) << 16);
+}
+constexpr int32_t first_half_sum(int32_t packed) { return static_cast<int16_t>(packed & 0xFFFF); }
+constexpr int32_t second_half_sum(int32_t packed) { return packed >> 16; }
+
 // T activation vectors of length n in both forms that products need. The quantised form exists when n % 32 == 0: per
-// block b of 32, q = round-half-even(x * (127 / amax)), scale = amax / 127, sum = integer sum of the q.
+// block b of 32, q = round-half-even(x * (127 / amax)), scale = amax / 127, sum = the integer sums of the q of elements 0 .. 15 and
+// 16 .. 31 as two int16, the first in the low half (at most 16 * 127 in size; the form that multiplies of 16-bit pairs read).
 struct ActivationView {
   uint32_t tokens = 0;
   uint32_t n = 0;

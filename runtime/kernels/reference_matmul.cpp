@@ -30,19 +30,16 @@ struct Sums {
 };
 
 // Adds the product of one weight block and one activation block to its partial sum.
-float add_block(BlockForm form, const Block& w, const int8_t* q, float scale, int32_t sum, float partial) {
+float add_block(BlockForm form, const Block& w, const int8_t* q, float scale, int32_t sums, float partial) {
   int32_t dot[2] = {0, 0};
-  int32_t half_sum[2] = {0, 0};
-  for (int e = 0; e < 32; ++e) {
-    dot[e / 16] += w.code[e] * q[e];
-    half_sum[e / 16] += q[e];
-  }
+  const int32_t half_sum[2] = {first_half_sum(sums), second_half_sum(sums)};
+  for (int e = 0; e < 32; ++e) dot[e / 16] += w.code[e] * q[e];
   switch (form) {
     case BlockForm::kScale:
       return std::fma(static_cast<float>(dot[0] + dot[1]), w.scale * scale, partial);
     case BlockForm::kScaleOffset:
       partial = std::fma(static_cast<float>(dot[0] + dot[1]), w.scale * scale, partial);
-      return std::fma(static_cast<float>(sum), w.offset * scale, partial);
+      return std::fma(static_cast<float>(half_sum[0] + half_sum[1]), w.offset * scale, partial);
     case BlockForm::kSubScale:
       return std::fma(static_cast<float>(w.sub_scale[0] * dot[0] + w.sub_scale[1] * dot[1]), w.scale * scale, partial);
     case BlockForm::kSubScaleOffset:
@@ -117,10 +114,12 @@ void quantize(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum)
     }
     const float inverse = 127.0f / amax;
     scale[b] = amax / 127.0f;
+    int32_t half_sum[2] = {0, 0};
     for (int e = 0; e < 32; ++e) {
       q[e] = static_cast<int8_t>(std::nearbyint(x[e] * inverse));
-      sum[b] += q[e];
+      half_sum[e / 16] += q[e];
     }
+    sum[b] = pack_half_sums(half_sum[0], half_sum[1]);
   }
 }
 

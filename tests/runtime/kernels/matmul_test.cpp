@@ -10,16 +10,25 @@
 
 #include "base/error.h"
 #include "formats/dequant.h"
+#include "formats/row_groups.h"
 #include "runtime/kernels/block_decoder.h"
 #include "tests/runtime/kernels/kernel_inputs.h"
 
 namespace tierpack::kernels {
 namespace {
 
+// Weights as a pack holds them.
+std::vector<std::byte> in_groups(DType type, const std::vector<std::byte>& weights, uint32_t rows, uint32_t cols) {
+  std::vector<std::byte> grouped(weights.size());
+  to_row_groups(type, rows, cols, weights, grouped);
+  return grouped;
+}
+
 std::vector<float> product(const KernelTable& table, DType type, const std::vector<std::byte>& weights, uint32_t rows,
                            uint32_t cols, const ActivationView& x) {
   std::vector<float> y(size_t{rows} * x.tokens, -7.0f);
-  table.matmul({type, weights.data(), rows, cols}, 0, rows, x, y.data(), rows);
+  const std::vector<std::byte> grouped = in_groups(type, weights, rows, cols);
+  table.matmul({type, grouped.data(), rows, cols}, 0, rows, x, y.data(), rows);
   return y;
 }
 
@@ -27,7 +36,7 @@ std::vector<float> product(const KernelTable& table, DType type, const std::vect
 std::vector<uint32_t> column_counts(DType type) {
   std::vector<uint32_t> counts;
   const uint32_t block = traits(type).quantised ? std::max(32u, traits(type).block_elements) : 1;
-  for (const uint32_t cols : {32u, 64u, 96u, 256u, 288u, 512u, 640u, 1408u, 2560u}) {
+  for (const uint32_t cols : {32u, 64u, 96u, 256u, 288u, 512u, 640u, 1408u, 2048u, 2560u, 7168u}) {
     counts.push_back((cols + block - 1) / block * block);
   }
   if (block == 1) counts.insert(counts.end(), {1u, 7u, 31u, 33u, 100u});
@@ -42,8 +51,10 @@ TEST_P(EveryType, EqualsTheReference) {
   const DType type = GetParam();
   Random random = seeded(static_cast<uint64_t>(type) + 1);
   for (const uint32_t cols : column_counts(type)) {
-    for (const uint32_t tokens : {1u, 2u, 3u, 7u, 64u}) {
-      const uint32_t rows = tokens == 64 ? 9 : 1 + random() % 19;
+    // Around the tiles of the vector tables, and rows below, at and above whole groups.
+    for (const uint32_t tokens : {1u, 2u, 3u, 4u, 7u, 31u + static_cast<uint32_t>(random() % 3), 64u}) {
+      if (cols > 2560 && tokens > 4) continue;
+      const uint32_t rows = tokens > 8 ? 16 + random() % 3 : 1 + random() % 40;
       const Weights kind = static_cast<Weights>(random() % 3);
       const std::vector<std::byte> weights = random_weights(random, type, rows, cols, kind);
       const size_t count = size_t{tokens} * cols;
@@ -85,7 +96,7 @@ TEST_P(EveryType, ATokenAloneEqualsTheTokenInABatch) {
   const DType type = GetParam();
   Random random = seeded(static_cast<uint64_t>(type) + 77);
   const uint32_t cols = traits(type).quantised ? 768 : 100;
-  const uint32_t rows = 21;
+  const uint32_t rows = 37;
   const uint32_t tokens = 37;
   const std::vector<std::byte> weights = random_weights(random, type, rows, cols, Weights::kSane);
   const Activations x = quantized(uniform_vector(random, size_t{tokens} * cols), cols);
@@ -103,14 +114,16 @@ TEST_P(EveryType, RowRangesWriteTheirRowsOnly) {
   const DType type = GetParam();
   Random random = seeded(static_cast<uint64_t>(type) + 99);
   const uint32_t cols = traits(type).quantised ? 512 : 64;
-  const uint32_t rows = 23;
-  const std::vector<std::byte> weights = random_weights(random, type, rows, cols, Weights::kSane);
+  const uint32_t rows = 55;
+  const std::vector<std::byte> weights =
+      in_groups(type, random_weights(random, type, rows, cols, Weights::kSane), rows, cols);
   for (const uint32_t tokens : {1u, 5u, 16u}) {
     const Activations x = quantized(uniform_vector(random, size_t{tokens} * cols), cols);
-    const std::vector<float> whole = product(reference(), type, weights, rows, cols, x.view());
+    std::vector<float> whole(size_t{rows} * tokens);
+    reference().matmul({type, weights.data(), rows, cols}, 0, rows, x.view(), whole.data(), rows);
     const size_t stride = rows + 3;
     for (const KernelTable* table : available()) {
-      for (const auto& [begin, end] : {std::pair{0u, 1u}, {1u, 8u}, {3u, 23u}, {22u, 23u}, {5u, 5u}, {8u, 16u}}) {
+      for (const auto& [begin, end] : {std::pair{0u, 16u}, {16u, 48u}, {32u, 55u}, {48u, 55u}, {16u, 16u}, {0u, 55u}}) {
         std::vector<float> y(stride * tokens, -7.0f);
         table->matmul({type, weights.data(), rows, cols}, begin, end, x.view(), y.data(), stride);
         std::vector<float> expected(stride * tokens, -7.0f);
@@ -227,15 +240,16 @@ TEST(Quantize, CodesAreTheNearestIntegers) {
   for (int round = 0; round < 500; ++round) {
     const std::vector<float> x = uniform_vector(random, 32, -3.0f, 3.0f);
     const Activations a = quantized(x, 32);
-    int32_t sum = 0;
+    int32_t sum[2] = {0, 0};
     int largest = 0;
     for (int e = 0; e < 32; ++e) {
       EXPECT_LE(std::abs(x[e] - double{a.scale[0]} * a.q[e]), a.scale[0] * 0.50001);
       largest = std::max(largest, std::abs(a.q[e]));
-      sum += a.q[e];
+      sum[e / 16] += a.q[e];
     }
     EXPECT_EQ(largest, 127);
-    EXPECT_EQ(sum, a.sum[0]);
+    EXPECT_EQ(first_half_sum(a.sum[0]), sum[0]);
+    EXPECT_EQ(second_half_sum(a.sum[0]), sum[1]);
   }
 }
 

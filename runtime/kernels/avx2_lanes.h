@@ -1,0 +1,75 @@
+// Eight rows at a time: the vectors that the decoders of row groups and their products are written in, for AVX2. The
+// twin for AVX-512 is avx512_lanes.h; a file with vector code includes one of them, then group_matmul.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#define TIERPACK_INLINE [[gnu::always_inline]] inline
+
+namespace tierpack::kernels {
+namespace {
+
+using Ints = __m256i;   // one row a lane of 32 bits, or four bytes of a row; & | ^ work on them
+using Floats = __m256;  // one row a lane
+constexpr int kLanes = 8;
+
+// Products of bytes are added in 16 bits and can overflow there: codes stay small, or lend their sign to the activations.
+constexpr bool kExactBytes = false;
+
+TIERPACK_INLINE Ints load_ints(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+TIERPACK_INLINE Floats load_halves(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+// Eight bytes or shorts, each zero-extended to its lane.
+TIERPACK_INLINE Ints load_bytes(const void* p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+TIERPACK_INLINE Ints load_shorts(const void* p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+TIERPACK_INLINE Floats load_floats(const float* p) { return _mm256_load_ps(p); }
+TIERPACK_INLINE void store_floats(float* p, Floats v) { _mm256_storeu_ps(p, v); }
+
+TIERPACK_INLINE Ints zero_ints() { return _mm256_setzero_si256(); }
+TIERPACK_INLINE Ints all_bytes(int v) { return _mm256_set1_epi8(static_cast<char>(v)); }
+TIERPACK_INLINE Ints all_shorts(int v) { return _mm256_set1_epi16(static_cast<short>(v)); }
+TIERPACK_INLINE Ints all_ints(uint32_t v) { return _mm256_set1_epi32(static_cast<int>(v)); }
+TIERPACK_INLINE Floats all_floats(float v) { return _mm256_set1_ps(v); }
+TIERPACK_INLINE Ints broadcast_int(const void* p) {
+  int v;
+  std::memcpy(&v, p, 4);
+  return _mm256_set1_epi32(v);
+}
+
+TIERPACK_INLINE Ints shift_left(Ints v, int n) { return _mm256_slli_epi32(v, n); }
+TIERPACK_INLINE Ints shift_right(Ints v, int n) { return _mm256_srli_epi32(v, n); }
+TIERPACK_INLINE Ints shift_right_signed(Ints v, int n) { return _mm256_srai_epi32(v, n); }
+TIERPACK_INLINE Ints shift_shorts_right_signed(Ints v, int n) { return _mm256_srai_epi16(v, n); }
+TIERPACK_INLINE Ints add_bytes(Ints a, Ints b) { return _mm256_add_epi8(a, b); }
+TIERPACK_INLINE Ints sub_bytes(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
+TIERPACK_INLINE Ints min_bytes(Ints a, Ints b) { return _mm256_min_epu8(a, b); }
+TIERPACK_INLINE Ints equal_bytes(Ints a, Ints b) { return _mm256_cmpeq_epi8(a, b); }
+TIERPACK_INLINE Ints add_ints(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+TIERPACK_INLINE Ints sub_ints(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+TIERPACK_INLINE Ints absolute(Ints v) { return _mm256_abs_epi8(v); }
+TIERPACK_INLINE Ints mul_ints(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
+TIERPACK_INLINE Ints mul_shorts(Ints a, Ints b) { return _mm256_mullo_epi16(a, b); }
+TIERPACK_INLINE Ints equal_ints(Ints a, Ints b) { return _mm256_cmpeq_epi32(a, b); }
+// `yes` where the mask's bytes are 0xFF, else `no`.
+TIERPACK_INLINE Ints select(Ints mask, Ints yes, Ints no) { return _mm256_blendv_epi8(no, yes, mask); }
+// Bytes of each 16 by index; an index with the top bit set gives 0.
+TIERPACK_INLINE Ints shuffle_bytes(Ints v, Ints index) { return _mm256_shuffle_epi8(v, index); }
+// The same 16 bytes in all 128-bit lanes.
+TIERPACK_INLINE Ints repeat16(const void* p) { return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+
+TIERPACK_INLINE Floats to_floats(Ints v) { return _mm256_cvtepi32_ps(v); }
+TIERPACK_INLINE Floats as_floats(Ints v) { return _mm256_castsi256_ps(v); }
+TIERPACK_INLINE Ints as_ints(Floats v) { return _mm256_castps_si256(v); }
+TIERPACK_INLINE Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+TIERPACK_INLINE Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+TIERPACK_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+TIERPACK_INLINE Floats negate(Floats v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f)); }
+
+// a0 * b0 + a1 * b1 of the i16 pairs of a lane, added to `sum`.
+TIERPACK_INLINE Ints add_pairs(Ints sum, Ints a, Ints b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+
+}  // namespace
+}  // namespace tierpack::kernels

@@ -1,0 +1,351 @@
+// Products with quantised weights in row groups: one body for all types and instruction sets. The including file chose the
+// vectors (avx2_lanes.h or avx512_lanes.h); everything is in an unnamed namespace.
+//
+// A lane is a row: activations are broadcast four at a time, integer sums never cross lanes, and the 8 partial sums of a row are
+// the same lane of 8 vectors, added by the tree in the end. One token reads the weights once and decodes as it goes; more
+// tokens share the decoding of a column of blocks, which stays in the L1 cache together with the partial sums of a tile.
+#pragma once
+
+#include <array>
+#include <type_traits>
+
+#include "base/error.h"
+#include "formats/row_groups.h"
+#include "runtime/kernels/group_decoders.h"
+#include "runtime/kernels/reference.h"
+
+namespace tierpack::kernels {
+namespace {
+
+constexpr int kGroup = static_cast<int>(kGroupRows);
+constexpr int kHalves = kGroup / kLanes;  // vectors of a group
+constexpr uint32_t kTokenTile = 32;       // tokens that meet one decoding
+constexpr uint32_t kBlockSums = 8;
+
+constexpr bool has_sub_scales(BlockForm form) { return form == kSubScale || form == kSubScaleOffset; }
+
+// Columns of a decoder for the vectors of a group.
+template <typename D>
+TIERPACK_INLINE auto halves_of(const std::byte* column) {
+  if constexpr (kHalves == 1) return std::array<D, 1>{D(column, 0)};
+  else return std::array<D, 2>{D(column, 0), D(column, 8)};
+}
+
+// What the integer sums of a block are multiplied with, one row a lane.
+template <typename D>
+struct Factors {
+  Floats scale, scale_high, offset;
+  Ints sub_scale[2];  // k_h: as two i16, or as i32 where products of bytes are exact
+  Ints bias_pair;     // -bias * (k_0, k_1) as i16
+  Ints sub_offset;    // (j_0, j_1) as i16
+
+  TIERPACK_INLINE void load(const D& d, int b) {
+    scale = d.scale(b);
+    if constexpr (D::form == kTwoScales) scale_high = d.scale_high(b);
+    if constexpr (D::form == kScaleOffset || D::form == kSubScaleOffset) offset = d.offset(b);
+    if constexpr (D::form == kSubScaleOffset) sub_offset = d.sub_offsets(b);
+    if constexpr (has_sub_scales(D::form)) {
+      const Ints pair = d.sub_scales(b);
+      if constexpr (kExactBytes) {
+        sub_scale[0] = shift_right_signed(shift_left(pair, 16), 16);
+        sub_scale[1] = shift_right_signed(pair, 16);
+      } else {
+        sub_scale[0] = shuffle_bytes(pair, in_each_lane(0, 1, 0, 1));
+        sub_scale[1] = shuffle_bytes(pair, in_each_lane(2, 3, 2, 3));
+      }
+      if constexpr (D::bias > 0) bias_pair = mul_shorts(pair, all_shorts(-D::bias));
+    }
+  }
+};
+
+// One token's share of a block.
+struct BlockInput {
+  const int8_t* q;
+  const float* scale;
+  const int32_t* sum;
+};
+
+// The integer sums of Count tokens with a block, by h where the form keeps them apart (two scales). code(half, j) gives the
+// decoder's vectors, magnitude(half, j) their |c| where they are signed.
+template <typename D, int Count>
+struct IntegerSums {
+  static constexpr int kSums = D::form == kTwoScales || (kExactBytes && has_sub_scales(D::form)) ? 2 : 1;
+  Ints sum[Count][kHalves][kSums];
+
+  // The sums start from what a bias will have added too much.
+  TIERPACK_INLINE void start(const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count]) {
+#pragma GCC unroll 4
+    for (int t = 0; t < Count; ++t) {
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+#pragma GCC unroll 2
+        for (int s = 0; s < kSums; ++s) sum[t][h][s] = zero_ints();
+        if constexpr (D::bias > 0 && D::form == kTwoScales) {
+          sum[t][h][0] = add_pairs(zero_ints(), all_ints(static_cast<uint16_t>(-D::bias)), broadcast_int(x[t].sum));
+          sum[t][h][1] = add_pairs(zero_ints(), all_ints(static_cast<uint32_t>(-D::bias) << 16), broadcast_int(x[t].sum));
+        } else if constexpr (D::bias > 0 && !has_sub_scales(D::form)) {
+          sum[t][h][0] = add_pairs(zero_ints(), all_shorts(-D::bias), broadcast_int(x[t].sum));
+        } else if constexpr (D::bias > 0 && !kExactBytes) {
+          sum[t][h][0] = add_pairs(zero_ints(), f[h].bias_pair, broadcast_int(x[t].sum));
+        }
+      }
+    }
+  }
+
+  template <typename Code, typename Magnitude>
+  TIERPACK_INLINE void add(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const int8_t* const (&q)[Count]) {
+#if defined(__AVX512VNNI__)
+    (void)magnitude, (void)f;
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+#pragma GCC unroll 4
+      for (int t = 0; t < Count; ++t) {
+        Ints& s = sum[t][0][kSums == 2 ? j / 4 : 0];
+        s = _mm512_dpbusd_epi32(s, code(0, j), broadcast_int(q[t] + 4 * j));
+      }
+    }
+#else
+    // So many i16 pair sums stay below 2^15 when added.
+    constexpr int kFits = 32767 / (2 * 127 * D::code_max);
+    static_assert(kFits >= 1);
+    constexpr int kApart = D::form == kTwoScales || has_sub_scales(D::form) ? 4 : 8;
+    constexpr int kRun = kFits >= 8 && kApart == 8 ? 8 : kFits >= 4 ? 4 : kFits >= 2 ? 2 : 1;
+    Ints run[Count][kHalves];
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const Ints factor[2] = {has_sub_scales(D::form) ? f[0].sub_scale[j / 4] : all_shorts(1),
+                              has_sub_scales(D::form) ? f[1].sub_scale[j / 4] : all_shorts(1)};
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        const Ints c = code(h, j);
+        Ints m = c;
+        if constexpr (D::bias == kSigned) m = magnitude(h, j);
+#pragma GCC unroll 4
+        for (int t = 0; t < Count; ++t) {
+          Ints x = broadcast_int(q[t] + 4 * j);
+          if constexpr (D::bias == kSigned) x = _mm256_sign_epi8(x, c);
+          const Ints pairs = _mm256_maddubs_epi16(m, x);
+          run[t][h] = j % kRun == 0 ? pairs : _mm256_add_epi16(run[t][h], pairs);
+          if (j % kRun == kRun - 1) {
+            Ints& s = sum[t][h][kSums == 2 ? j / 4 : 0];
+            s = add_pairs(s, run[t][h], factor[h]);
+          }
+        }
+      }
+    }
+#endif
+  }
+
+  // Adds the block to `Count` times 16 partial sums.
+  TIERPACK_INLINE void finish(const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count], float* partial) const {
+#pragma GCC unroll 4
+    for (int t = 0; t < Count; ++t) {
+      const Floats xs = all_floats(*x[t].scale);
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        float* const at = partial + t * kGroup + h * kLanes;
+        Floats p = load_floats(at);
+        Ints dot = sum[t][h][0];
+        if constexpr (kExactBytes && has_sub_scales(D::form)) {
+          dot = add_ints(mul_ints(dot, f[h].sub_scale[0]), mul_ints(sum[t][h][kSums - 1], f[h].sub_scale[1]));
+          if constexpr (D::bias > 0) dot = add_pairs(dot, f[h].bias_pair, broadcast_int(x[t].sum));
+        }
+        p = fma(to_floats(dot), mul(f[h].scale, xs), p);
+        if constexpr (D::form == kTwoScales) p = fma(to_floats(sum[t][h][kSums - 1]), mul(f[h].scale_high, xs), p);
+        if constexpr (D::form == kScaleOffset || D::form == kSubScaleOffset) {
+          const Ints factor = D::form == kScaleOffset ? all_shorts(1) : f[h].sub_offset;
+          const Ints moved = add_pairs(zero_ints(), factor, broadcast_int(x[t].sum));
+          p = fma(to_floats(moved), mul(f[h].offset, xs), p);
+        }
+        store_floats(at, p);
+      }
+    }
+  }
+};
+
+// Adds the products of Count tokens with a block to their partial sums.
+template <typename D, int Count, typename Code, typename Magnitude>
+TIERPACK_INLINE void multiply(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count],
+                              float* partial) {
+  IntegerSums<D, Count> sums;
+  sums.start(f, x);
+  const int8_t* q[Count];
+  alignas(32) int8_t moved[D::transposed ? Count : 1][32];
+#pragma GCC unroll 4
+  for (int t = 0; t < Count; ++t) {
+    q[t] = x[t].q;
+    if constexpr (D::transposed) {
+      const __m256i index = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+      const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q[t]));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(moved[t]), _mm256_shuffle_epi8(v, index));
+      q[t] = moved[t];
+    }
+  }
+  sums.add(code, magnitude, f, q);
+  sums.finish(f, x, partial);
+}
+
+// The tree of docs/arithmetic.md over the 8 partial sums of 16 rows; `stride` floats from one to the next.
+TIERPACK_INLINE void store_tree(const float* partial, size_t stride, float* y) {
+#pragma GCC unroll 2
+  for (int h = 0; h < kHalves; ++h) {
+    Floats s[8];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; ++i) s[i] = load_floats(partial + i * stride + static_cast<size_t>(h * kLanes));
+    const Floats even = add(add(s[0], s[4]), add(s[2], s[6]));
+    const Floats odd = add(add(s[1], s[5]), add(s[3], s[7]));
+    store_floats(y + h * kLanes, add(even, odd));
+  }
+}
+
+template <typename D>
+void one_token(const std::byte* group, const ActivationView& x, float* y) {
+  alignas(64) float partial[kBlockSums][kGroup] = {};
+  const uint32_t blocks = x.n / 32;
+  const std::byte* column = group;
+  for (uint32_t first = 0; first < blocks; first += D::blocks, column += D::block_bytes * kGroup) {
+    auto d = halves_of<D>(column);
+#pragma GCC unroll 8
+    for (int b = 0; b < D::blocks; ++b) {
+      Factors<D> f[kHalves];
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        d[h].prepare(b);
+        f[h].load(d[h], b);
+      }
+      const uint32_t at = first + static_cast<uint32_t>(b);
+      const BlockInput input[1] = {{x.q + size_t{32} * at, x.scale + at, x.sum + at}};
+      const auto code = [&](int h, int j) __attribute__((always_inline)) { return d[h].code(b, j); };
+      const auto magnitude = [&](int h, int j) __attribute__((always_inline)) { return absolute(d[h].code(b, j)); };
+      multiply<D, 1>(code, magnitude, f, input, partial[D::blocks == 8 ? b : at % kBlockSums]);
+    }
+  }
+  store_tree(partial[0], kGroup, y);
+}
+
+// A decoded column: what many tokens meet.
+template <typename D>
+struct Decoded {
+  Ints code[D::blocks][kHalves][8];
+  Ints magnitude[D::bias == kSigned ? D::blocks : 1][kHalves][8];
+  Factors<D> factors[D::blocks][kHalves];
+
+  TIERPACK_INLINE void load(const std::byte* column) {
+    auto d = halves_of<D>(column);
+#pragma GCC unroll 8
+    for (int b = 0; b < D::blocks; ++b) {
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        d[h].prepare(b);
+        factors[b][h].load(d[h], b);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; ++j) {
+          code[b][h][j] = d[h].code(b, j);
+          if constexpr (D::bias == kSigned) magnitude[b][h][j] = absolute(code[b][h][j]);
+        }
+      }
+    }
+  }
+};
+
+// Tokens that meet a vector of codes while it is in a register.
+template <typename D>
+constexpr int tokens_at_once() {
+  if (kExactBytes) return 2;
+  return 32767 / (2 * 127 * D::code_max) >= 8 && !has_sub_scales(D::form) ? 4 : 2;
+}
+
+// Tokens first .. first + tokens of the view, at most a tile.
+template <typename D>
+void many_tokens(const std::byte* group, const ActivationView& x, uint32_t first, uint32_t tokens, float* y, size_t y_stride) {
+  alignas(64) float partial[kBlockSums][kTokenTile][kGroup];
+  for (auto& sums : partial) std::memset(sums, 0, tokens * sizeof(sums[0]));
+  const uint32_t blocks = x.n / 32;
+  Decoded<D> column;
+  constexpr uint32_t kAtOnce = tokens_at_once<D>();
+  for (uint32_t begin = 0; begin < blocks; begin += D::blocks) {
+    column.load(group + begin * (D::block_bytes * kGroup / D::blocks));
+    for (uint32_t b = 0; b < D::blocks; ++b) {
+      float(*const sums)[kGroup] = partial[(begin + b) % kBlockSums];
+      const auto input = [&](uint32_t t) __attribute__((always_inline)) -> BlockInput {
+        const size_t at = size_t{first + t} * blocks + begin + b;
+        return {x.q + 32 * at, x.scale + at, x.sum + at};
+      };
+      const auto code = [&](int h, int j) __attribute__((always_inline)) { return column.code[b][h][j]; };
+      const auto magnitude = [&](int h, int j) __attribute__((always_inline)) {
+        return column.magnitude[D::bias == kSigned ? b : 0][h][j];
+      };
+      uint32_t t = 0;
+      for (; t + kAtOnce <= tokens; t += kAtOnce) {
+        BlockInput inputs[kAtOnce];
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < kAtOnce; ++i) inputs[i] = input(t + i);
+        multiply<D, kAtOnce>(code, magnitude, column.factors[b], inputs, sums[t]);
+      }
+      for (; t < tokens; ++t) {
+        const BlockInput inputs[1] = {input(t)};
+        multiply<D, 1>(code, magnitude, column.factors[b], inputs, sums[t]);
+      }
+    }
+  }
+  for (uint32_t t = 0; t < tokens; ++t) store_tree(partial[0][t], kTokenTile * kGroup, y + (first + t) * y_stride);
+}
+
+template <typename D>
+void multiply_groups(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
+  const size_t row_stride = row_bytes(w.dtype, w.cols);
+  for (uint32_t r = row_begin; r < row_end; r += kGroup) {
+    const std::byte* group = w.data + r * row_stride;
+    if (x.tokens == 1) {
+      one_token<D>(group, x, y + r);
+      continue;
+    }
+    for (uint32_t t = 0; t < x.tokens; t += kTokenTile) {
+      many_tokens<D>(group, x, t, x.tokens - t < kTokenTile ? x.tokens - t : kTokenTile, y + r, y_stride);
+    }
+  }
+}
+
+// Whole groups of a type that has a decoder here; false for the others.
+bool multiply_groups_of(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y,
+                        size_t y_stride) {
+  const auto with = [&]<typename D>(std::type_identity<D>) {
+    multiply_groups<D>(w, row_begin, row_end, x, y, y_stride);
+    return true;
+  };
+  switch (w.dtype) {
+    case DType::kQ4_0: return with(std::type_identity<DecodeQ4_0>());
+    case DType::kQ4_1: return with(std::type_identity<DecodeQ4_1>());
+    case DType::kQ5_0: return with(std::type_identity<DecodeQ5_0>());
+    case DType::kQ5_1: return with(std::type_identity<DecodeQ5_1>());
+    case DType::kQ8_0: return with(std::type_identity<DecodeBytes<BlockQ8_0>>());
+    case DType::kQ8_1: return with(std::type_identity<DecodeBytes<BlockQ8_1>>());
+    case DType::kIQ4_NL: return with(std::type_identity<DecodeIQ4_NL>());
+    case DType::kMXFP4: return with(std::type_identity<DecodeMXFP4>());
+    case DType::kNVFP4: return with(std::type_identity<DecodeNVFP4>());
+    case DType::kQ2_0: return with(std::type_identity<DecodeQ2_0>());
+    case DType::kQ2_K: return with(std::type_identity<DecodeQ2_K>());
+    case DType::kQ3_K: return with(std::type_identity<DecodeQ3_K>());
+    case DType::kQ4_K: return with(std::type_identity<DecodeQ4_K>());
+    case DType::kQ5_K: return with(std::type_identity<DecodeQ5_K>());
+    case DType::kQ6_K: return with(std::type_identity<DecodeQ6_K>());
+    case DType::kTQ2_0: return with(std::type_identity<DecodeTQ2_0>());
+    case DType::kIQ4_XS: return with(std::type_identity<DecodeIQ4_XS>());
+    default: return false;
+  }
+}
+
+// The matmul of a table. Types without a decoder and the rows behind the last whole group go through the reference.
+void group_matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
+  TIERPACK_CHECK(x.n == w.cols && row_begin <= row_end && row_end <= w.rows);
+  if (!block_format(w.dtype)) return avx2_ops::matmul_plain(w, row_begin, row_end, x, y, y_stride);
+  TIERPACK_CHECK(row_begin % kGroupRows == 0 && (row_end % kGroupRows == 0 || row_end == w.rows));
+  const uint32_t grouped = row_end - row_end % kGroupRows;
+  if (!multiply_groups_of(w, row_begin, grouped, x, y, y_stride)) {
+    return reference_ops::matmul(w, row_begin, row_end, x, y, y_stride);
+  }
+  if (grouped < row_end) reference_ops::matmul(w, grouped, row_end, x, y, y_stride);
+}
+
+}  // namespace
+}  // namespace tierpack::kernels
