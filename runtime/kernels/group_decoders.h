@@ -5,6 +5,7 @@
 //   form, blocks, block_bytes   as the BlockFormat of the type
 //   bias, code_max              codes are c + bias, 0 .. code_max; or bias = kSigned: c itself, |c| <= code_max
 //   transposed                  byte k of vector j holds element 4k + j of its 16, not element 4j + k
+//   in_order                    a column is read about in the order of addresses
 //   prepare(b)                  work shared by the vectors of block b; called before code(b, ...)
 //   code(b, j)                  codes of elements 4j .. 4j + 3 of block b
 //   scale(b), scale_high(b), offset(b), sub_scales(b), sub_offsets(b)
@@ -42,6 +43,7 @@ struct ColumnDecoder {
   static constexpr int bias = Bias;
   static constexpr int code_max = CodeMax;
   static constexpr bool transposed = false;
+  static constexpr bool in_order = true;
 
   const std::byte* column;
   uint32_t row;
@@ -198,6 +200,7 @@ TIERPACK_INLINE Ints signed_byte_pair(const Ints (&units)[4], int b) {
 }
 
 struct DecodeQ2_K : ColumnDecoder<kSubScaleOffset, 8, sizeof(BlockQ2_K), 0, 3> {
+  static constexpr bool in_order = false;
   Ints low[4], high[4];
   Floats d, minus_dmin;
   TIERPACK_INLINE DecodeQ2_K(const std::byte* c, uint32_t r)
@@ -219,6 +222,7 @@ struct DecodeQ2_K : ColumnDecoder<kSubScaleOffset, 8, sizeof(BlockQ2_K), 0, 3> {
 };
 
 struct DecodeQ3_K : ColumnDecoder<kSubScale, 8, sizeof(BlockQ3_K), 4, 7> {
+  static constexpr bool in_order = false;
   Ints scales[4];
   Floats d;
   TIERPACK_INLINE DecodeQ3_K(const std::byte* c, uint32_t r) : ColumnDecoder(c, r), d(half(offsetof(BlockQ3_K, d))) {
@@ -277,6 +281,7 @@ struct DecodeQ5_K : DecodeScaledNibbles<BlockQ5_K, 31> {
 };
 
 struct DecodeQ6_K : ColumnDecoder<kSubScale, 8, sizeof(BlockQ6_K), 32, 63> {
+  static constexpr bool in_order = false;
   Ints scales[4];
   Floats d;
   TIERPACK_INLINE DecodeQ6_K(const std::byte* c, uint32_t r) : ColumnDecoder(c, r), d(half(offsetof(BlockQ6_K, d))) {

@@ -21,6 +21,7 @@ constexpr int kGroup = static_cast<int>(kGroupRows);
 constexpr int kHalves = kGroup / kLanes;  // vectors of a group
 constexpr uint32_t kTokenTile = 32;       // tokens that meet one decoding
 constexpr uint32_t kBlockSums = 8;
+constexpr size_t kPrefetchBytes = 8192;  // ahead of where one token reads
 
 constexpr bool has_sub_scales(BlockForm form) { return form == kSubScale || form == kSubScaleOffset; }
 
@@ -65,96 +66,90 @@ struct BlockInput {
   const int32_t* sum;
 };
 
-// The integer sums of Count tokens with a block, by h where the form keeps them apart (two scales). code(half, j) gives the
-// decoder's vectors, magnitude(half, j) their |c| where they are signed.
+// The integer sums of Count tokens with a block, by h where the form keeps them apart. code(half, j) gives the decoder's vectors,
+// magnitude(half, j) their |c| where they are signed.
 template <typename D, int Count>
 struct IntegerSums {
   static constexpr int kSums = D::form == kTwoScales || (kExactBytes && has_sub_scales(D::form)) ? 2 : 1;
   Ints sum[Count][kHalves][kSums];
 
-  // The sums start from what a bias will have added too much.
-  TIERPACK_INLINE void start(const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count]) {
-#pragma GCC unroll 4
-    for (int t = 0; t < Count; ++t) {
-#pragma GCC unroll 2
-      for (int h = 0; h < kHalves; ++h) {
-#pragma GCC unroll 2
-        for (int s = 0; s < kSums; ++s) sum[t][h][s] = zero_ints();
-        if constexpr (D::bias > 0 && D::form == kTwoScales) {
-          sum[t][h][0] = add_pairs(zero_ints(), all_ints(static_cast<uint16_t>(-D::bias)), broadcast_int(x[t].sum));
-          sum[t][h][1] = add_pairs(zero_ints(), all_ints(static_cast<uint32_t>(-D::bias) << 16), broadcast_int(x[t].sum));
-        } else if constexpr (D::bias > 0 && !has_sub_scales(D::form)) {
-          sum[t][h][0] = add_pairs(zero_ints(), all_shorts(-D::bias), broadcast_int(x[t].sum));
-        } else if constexpr (D::bias > 0 && !kExactBytes) {
-          sum[t][h][0] = add_pairs(zero_ints(), f[h].bias_pair, broadcast_int(x[t].sum));
-        }
-      }
-    }
-  }
-
+  // Sums of the products, biases included. One vector of codes meets all tokens before the next is needed.
   template <typename Code, typename Magnitude>
   TIERPACK_INLINE void add(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const int8_t* const (&q)[Count]) {
 #if defined(__AVX512VNNI__)
     (void)magnitude, (void)f;
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
+      const Ints c = code(0, j);
 #pragma GCC unroll 4
       for (int t = 0; t < Count; ++t) {
         Ints& s = sum[t][0][kSums == 2 ? j / 4 : 0];
-        s = _mm512_dpbusd_epi32(s, code(0, j), broadcast_int(q[t] + 4 * j));
+        s = _mm512_dpbusd_epi32(j % (8 / kSums) == 0 ? zero_ints() : s, c, broadcast_int(q[t] + 4 * j));
       }
     }
 #else
     // So many i16 pair sums stay below 2^15 when added.
     constexpr int kFits = 32767 / (2 * 127 * D::code_max);
     static_assert(kFits >= 1);
-    constexpr int kApart = D::form == kTwoScales || has_sub_scales(D::form) ? 4 : 8;
+    constexpr bool kScaled = has_sub_scales(D::form);
+    constexpr int kApart = D::form == kTwoScales || kScaled ? 4 : 8;
     constexpr int kRun = kFits >= 8 && kApart == 8 ? 8 : kFits >= 4 ? 4 : kFits >= 2 ? 2 : 1;
     Ints run[Count][kHalves];
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
-      const Ints factor[2] = {has_sub_scales(D::form) ? f[0].sub_scale[j / 4] : all_shorts(1),
-                              has_sub_scales(D::form) ? f[1].sub_scale[j / 4] : all_shorts(1)};
-#pragma GCC unroll 2
-      for (int h = 0; h < kHalves; ++h) {
-        const Ints c = code(h, j);
-        Ints m = c;
-        if constexpr (D::bias == kSigned) m = magnitude(h, j);
+      const Ints c[kHalves] = {code(0, j), code(1, j)};
+      Ints m[kHalves] = {c[0], c[1]};
+      if constexpr (D::bias == kSigned) m[0] = magnitude(0, j), m[1] = magnitude(1, j);
 #pragma GCC unroll 4
-        for (int t = 0; t < Count; ++t) {
-          Ints x = broadcast_int(q[t] + 4 * j);
-          if constexpr (D::bias == kSigned) x = _mm256_sign_epi8(x, c);
-          const Ints pairs = _mm256_maddubs_epi16(m, x);
+      for (int t = 0; t < Count; ++t) {
+        const Ints broadcast = broadcast_int(q[t] + 4 * j);
+#pragma GCC unroll 2
+        for (int h = 0; h < kHalves; ++h) {
+          const Ints x = D::bias == kSigned ? _mm256_sign_epi8(broadcast, c[h]) : broadcast;
+          const Ints pairs = _mm256_maddubs_epi16(m[h], x);
           run[t][h] = j % kRun == 0 ? pairs : _mm256_add_epi16(run[t][h], pairs);
-          if (j % kRun == kRun - 1) {
-            Ints& s = sum[t][h][kSums == 2 ? j / 4 : 0];
-            s = add_pairs(s, run[t][h], factor[h]);
-          }
+          if (j % kRun != kRun - 1) continue;
+          const Ints scaled = _mm256_madd_epi16(run[t][h], kScaled ? f[h].sub_scale[j / 4] : all_shorts(1));
+          Ints& s = sum[t][h][kSums == 2 ? j / 4 : 0];
+          s = j % (8 / kSums) < kRun ? scaled : add_ints(s, scaled);
         }
       }
     }
 #endif
   }
 
-  // Adds the block to `Count` times 16 partial sums.
+  // Adds the block to `Count` times 16 partial sums, after taking off what a bias added too much.
   TIERPACK_INLINE void finish(const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count], float* partial) const {
 #pragma GCC unroll 4
     for (int t = 0; t < Count; ++t) {
       const Floats xs = all_floats(*x[t].scale);
+      const Ints x_sums = broadcast_int(x[t].sum);
 #pragma GCC unroll 2
       for (int h = 0; h < kHalves; ++h) {
         float* const at = partial + t * kGroup + h * kLanes;
         Floats p = load_floats(at);
         Ints dot = sum[t][h][0];
-        if constexpr (kExactBytes && has_sub_scales(D::form)) {
-          dot = add_ints(mul_ints(dot, f[h].sub_scale[0]), mul_ints(sum[t][h][kSums - 1], f[h].sub_scale[1]));
-          if constexpr (D::bias > 0) dot = add_pairs(dot, f[h].bias_pair, broadcast_int(x[t].sum));
+        if constexpr (D::form == kTwoScales) {
+          Ints high = sum[t][h][kSums - 1];
+          if constexpr (D::bias > 0) {
+            dot = add_pairs(dot, all_ints(static_cast<uint16_t>(-D::bias)), x_sums);
+            high = add_pairs(high, all_ints(static_cast<uint32_t>(-D::bias) << 16), x_sums);
+          }
+          p = fma(to_floats(dot), mul(f[h].scale, xs), p);
+          store_floats(at, fma(to_floats(high), mul(f[h].scale_high, xs), p));
+          continue;
+        }
+        if constexpr (has_sub_scales(D::form)) {
+          if constexpr (kExactBytes) {
+            dot = add_ints(mul_ints(dot, f[h].sub_scale[0]), mul_ints(sum[t][h][kSums - 1], f[h].sub_scale[1]));
+          }
+          if constexpr (D::bias > 0) dot = add_pairs(dot, f[h].bias_pair, x_sums);
+        } else if constexpr (D::bias > 0) {
+          dot = add_pairs(dot, all_shorts(-D::bias), x_sums);
         }
         p = fma(to_floats(dot), mul(f[h].scale, xs), p);
-        if constexpr (D::form == kTwoScales) p = fma(to_floats(sum[t][h][kSums - 1]), mul(f[h].scale_high, xs), p);
         if constexpr (D::form == kScaleOffset || D::form == kSubScaleOffset) {
-          const Ints factor = D::form == kScaleOffset ? all_shorts(1) : f[h].sub_offset;
-          const Ints moved = add_pairs(zero_ints(), factor, broadcast_int(x[t].sum));
+          const Ints moved = add_pairs(zero_ints(), D::form == kScaleOffset ? all_shorts(1) : f[h].sub_offset, x_sums);
           p = fma(to_floats(moved), mul(f[h].offset, xs), p);
         }
         store_floats(at, p);
@@ -168,7 +163,6 @@ template <typename D, int Count, typename Code, typename Magnitude>
 TIERPACK_INLINE void multiply(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count],
                               float* partial) {
   IntegerSums<D, Count> sums;
-  sums.start(f, x);
   const int8_t* q[Count];
   alignas(32) int8_t moved[D::transposed ? Count : 1][32];
 #pragma GCC unroll 4
@@ -198,6 +192,16 @@ TIERPACK_INLINE void store_tree(const float* partial, size_t stride, float* y) {
   }
 }
 
+// Asks for what lies kPrefetchBytes behind block b's share of the column, where a column is not read in the order of addresses:
+// the CPU's own prefetching does not follow that. Into the L2 cache, which has many more requests under way than the L1.
+template <typename D>
+TIERPACK_INLINE void prefetch_share(const std::byte* column, int b) {
+  constexpr size_t kShare = D::block_bytes * kGroup / D::blocks;
+  const std::byte* const share = column + kPrefetchBytes + static_cast<size_t>(b) * kShare;
+#pragma GCC unroll 16
+  for (size_t at = 0; at < kShare; at += 64) _mm_prefetch(reinterpret_cast<const char*>(share + at), _MM_HINT_T1);
+}
+
 template <typename D>
 void one_token(const std::byte* group, const ActivationView& x, float* y) {
   alignas(64) float partial[kBlockSums][kGroup] = {};
@@ -207,6 +211,7 @@ void one_token(const std::byte* group, const ActivationView& x, float* y) {
     auto d = halves_of<D>(column);
 #pragma GCC unroll 8
     for (int b = 0; b < D::blocks; ++b) {
+      if constexpr (!D::in_order) prefetch_share<D>(column, b);
       Factors<D> f[kHalves];
 #pragma GCC unroll 2
       for (int h = 0; h < kHalves; ++h) {
