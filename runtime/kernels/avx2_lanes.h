@@ -71,5 +71,37 @@ TIERPACK_INLINE Floats negate(Floats v) { return _mm256_xor_ps(v, _mm256_set1_ps
 // a0 * b0 + a1 * b1 of the i16 pairs of a lane, added to `sum`.
 TIERPACK_INLINE Ints add_pairs(Ints sum, Ints a, Ints b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 
+// The f16 in the low 16 bits of each lane, whose high bits are 0.
+TIERPACK_INLINE Floats from_halves(Ints v) {
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+
+// table[index] for each lane; loads and inserts, because vpgatherdd costs more on many CPUs.
+TIERPACK_INLINE Ints gather(const uint32_t* table, Ints index) {
+  alignas(32) uint32_t i[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(i), index);
+  const auto four = [table](const uint32_t* of) __attribute__((always_inline)) {
+    __m128i v = _mm_cvtsi32_si128(static_cast<int>(table[of[0]]));
+    v = _mm_insert_epi32(v, static_cast<int>(table[of[1]]), 1);
+    v = _mm_insert_epi32(v, static_cast<int>(table[of[2]]), 2);
+    return _mm_insert_epi32(v, static_cast<int>(table[of[3]]), 3);
+  };
+  return _mm256_set_m128i(four(i + 4), four(i));
+}
+
+// The low and the high half of table[index] for each lane.
+TIERPACK_INLINE void gather(const uint64_t* table, Ints index, Ints& low, Ints& high) {
+  alignas(32) uint32_t i[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(i), index);
+  const auto two = [table](const uint32_t* of) __attribute__((always_inline)) {
+    const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(table + of[0]));
+    return _mm_castsi128_ps(_mm_insert_epi64(first, static_cast<int64_t>(table[of[1]]), 1));
+  };
+  const __m256 a = _mm256_set_m128(two(i + 4), two(i)), b = _mm256_set_m128(two(i + 6), two(i + 2));
+  low = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
+  high = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
+}
+
 }  // namespace
 }  // namespace tierpack::kernels

@@ -65,5 +65,13 @@ TIERPACK_INLINE Floats negate(Floats v) { return _mm512_xor_ps(v, _mm512_set1_ps
 
 TIERPACK_INLINE Ints add_pairs(Ints sum, Ints a, Ints b) { return _mm512_dpwssd_epi32(sum, a, b); }
 
+TIERPACK_INLINE Floats from_halves(Ints v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+
+TIERPACK_INLINE Ints gather(const uint32_t* table, Ints index) { return _mm512_i32gather_epi32(index, table, 4); }
+TIERPACK_INLINE void gather(const uint64_t* table, Ints index, Ints& low, Ints& high) {
+  low = _mm512_i32gather_epi32(index, table, 8);
+  high = _mm512_i32gather_epi32(index, reinterpret_cast<const std::byte*>(table) + 4, 8);
+}
+
 }  // namespace
 }  // namespace tierpack::kernels

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "formats/row_groups.h"
-#include "runtime/kernels/group_decoders.h"
+#include "runtime/kernels/group_iq_decoders.h"
 #include "runtime/kernels/reference.h"
 
 namespace tierpack::kernels {
@@ -336,6 +336,13 @@ bool multiply_groups_of(const MatrixView& w, uint32_t row_begin, uint32_t row_en
     case DType::kQ6_K: return with(std::type_identity<DecodeQ6_K>());
     case DType::kTQ2_0: return with(std::type_identity<DecodeTQ2_0>());
     case DType::kIQ4_XS: return with(std::type_identity<DecodeIQ4_XS>());
+    case DType::kIQ3_XXS: return with(std::type_identity<DecodeIQ3_XXS>());
+    case DType::kIQ3_S: return with(std::type_identity<DecodeIQ3_S>());
+    case DType::kIQ2_XXS: return with(std::type_identity<DecodeIQ2_XXS>());
+    case DType::kIQ2_XS: return with(std::type_identity<DecodeIQ2_XS>());
+    case DType::kIQ2_S: return with(std::type_identity<DecodeIQ2_S>());
+    case DType::kIQ1_S: return with(std::type_identity<DecodeIQ1_S>());
+    case DType::kIQ1_M: return with(std::type_identity<DecodeIQ1_M>());
     default: return false;
   }
 }
