@@ -3,15 +3,22 @@
 #include "runtime/kernels/avx2.h"
 #include "runtime/kernels/avx512_lanes.h"
 
-#include "runtime/kernels/group_matmul.h"
+#include "runtime/kernels/group_types.h"
 
 namespace tierpack::kernels {
+namespace {
+
+void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
+  group_matmul({w, row_begin, row_end, x, y, y_stride}, multiply_groups_of, reference_ops::matmul);
+}
+
+}  // namespace
 
 const KernelTable& avx512() {
   static const KernelTable table = [] {
     KernelTable t = avx2();
     t.name = "avx512";
-    t.matmul = group_matmul;
+    t.matmul = matmul;
     t.delta_rule = avx512_ops::delta_rule;
     t.attention = avx512_ops::attention;
     return t;

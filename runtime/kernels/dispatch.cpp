@@ -24,6 +24,11 @@ bool cpu_has_avx512() {
   return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
+
+bool cpu_has_avx512_vbmi() {
+  return cpu_has_avx512() && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bitalg") &&
+         __builtin_cpu_supports("gfni");
+}
 #endif
 
 std::vector<const KernelTable*> available() {
@@ -31,6 +36,7 @@ std::vector<const KernelTable*> available() {
 #ifdef TIERPACK_AVX2
   if (cpu_has_avx2()) tables.push_back(&avx2());
   if (cpu_has_avx512()) tables.push_back(&avx512());
+  if (cpu_has_avx512_vbmi()) tables.push_back(&avx512_vbmi());
 #endif
   return tables;
 }

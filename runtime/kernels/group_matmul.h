@@ -7,10 +7,10 @@
 #pragma once
 
 #include <array>
-#include <type_traits>
 
 #include "base/error.h"
 #include "formats/row_groups.h"
+#include "runtime/kernels/avx2.h"
 #include "runtime/kernels/group_iq_decoders.h"
 #include "runtime/kernels/reference.h"
 
@@ -296,67 +296,45 @@ void many_tokens(const std::byte* group, const ActivationView& x, uint32_t first
   for (uint32_t t = 0; t < tokens; ++t) store_tree(partial[0][t], kTokenTile * kGroup, y + (first + t) * y_stride);
 }
 
+// A product: rows [row_begin, row_end) of w with every token of x.
+struct Product {
+  const MatrixView& w;
+  uint32_t row_begin, row_end;
+  const ActivationView& x;
+  float* y;
+  size_t y_stride;
+};
+
+// Whole groups. Returns true, for tables of the types that have a decoder.
 template <typename D>
-void multiply_groups(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
-  const size_t row_stride = row_bytes(w.dtype, w.cols);
-  for (uint32_t r = row_begin; r < row_end; r += kGroup) {
-    const std::byte* group = w.data + r * row_stride;
-    if (x.tokens == 1) {
-      one_token<D>(group, x, y + r);
+bool multiply_groups(const Product& p) {
+  const size_t row_stride = row_bytes(p.w.dtype, p.w.cols);
+  for (uint32_t r = p.row_begin; r < p.row_end; r += kGroup) {
+    const std::byte* group = p.w.data + r * row_stride;
+    if (p.x.tokens == 1) {
+      one_token<D>(group, p.x, p.y + r);
       continue;
     }
-    for (uint32_t t = 0; t < x.tokens; t += kTokenTile) {
-      many_tokens<D>(group, x, t, x.tokens - t < kTokenTile ? x.tokens - t : kTokenTile, y + r, y_stride);
+    for (uint32_t t = 0; t < p.x.tokens; t += kTokenTile) {
+      many_tokens<D>(group, p.x, t, p.x.tokens - t < kTokenTile ? p.x.tokens - t : kTokenTile, p.y + r, p.y_stride);
     }
   }
+  return true;
 }
 
-// Whole groups of a type that has a decoder here; false for the others.
-bool multiply_groups_of(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y,
-                        size_t y_stride) {
-  const auto with = [&]<typename D>(std::type_identity<D>) {
-    multiply_groups<D>(w, row_begin, row_end, x, y, y_stride);
-    return true;
-  };
-  switch (w.dtype) {
-    case DType::kQ4_0: return with(std::type_identity<DecodeQ4_0>());
-    case DType::kQ4_1: return with(std::type_identity<DecodeQ4_1>());
-    case DType::kQ5_0: return with(std::type_identity<DecodeQ5_0>());
-    case DType::kQ5_1: return with(std::type_identity<DecodeQ5_1>());
-    case DType::kQ8_0: return with(std::type_identity<DecodeBytes<BlockQ8_0>>());
-    case DType::kQ8_1: return with(std::type_identity<DecodeBytes<BlockQ8_1>>());
-    case DType::kIQ4_NL: return with(std::type_identity<DecodeIQ4_NL>());
-    case DType::kMXFP4: return with(std::type_identity<DecodeMXFP4>());
-    case DType::kNVFP4: return with(std::type_identity<DecodeNVFP4>());
-    case DType::kQ2_0: return with(std::type_identity<DecodeQ2_0>());
-    case DType::kQ2_K: return with(std::type_identity<DecodeQ2_K>());
-    case DType::kQ3_K: return with(std::type_identity<DecodeQ3_K>());
-    case DType::kQ4_K: return with(std::type_identity<DecodeQ4_K>());
-    case DType::kQ5_K: return with(std::type_identity<DecodeQ5_K>());
-    case DType::kQ6_K: return with(std::type_identity<DecodeQ6_K>());
-    case DType::kTQ2_0: return with(std::type_identity<DecodeTQ2_0>());
-    case DType::kIQ4_XS: return with(std::type_identity<DecodeIQ4_XS>());
-    case DType::kIQ3_XXS: return with(std::type_identity<DecodeIQ3_XXS>());
-    case DType::kIQ3_S: return with(std::type_identity<DecodeIQ3_S>());
-    case DType::kIQ2_XXS: return with(std::type_identity<DecodeIQ2_XXS>());
-    case DType::kIQ2_XS: return with(std::type_identity<DecodeIQ2_XS>());
-    case DType::kIQ2_S: return with(std::type_identity<DecodeIQ2_S>());
-    case DType::kIQ1_S: return with(std::type_identity<DecodeIQ1_S>());
-    case DType::kIQ1_M: return with(std::type_identity<DecodeIQ1_M>());
-    default: return false;
-  }
-}
+using Matmul = decltype(KernelTable::matmul);
 
-// The matmul of a table. Types without a decoder and the rows behind the last whole group go through the reference.
-void group_matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
-  TIERPACK_CHECK(x.n == w.cols && row_begin <= row_end && row_end <= w.rows);
-  if (!block_format(w.dtype)) return avx2_ops::matmul_plain(w, row_begin, row_end, x, y, y_stride);
-  TIERPACK_CHECK(row_begin % kGroupRows == 0 && (row_end % kGroupRows == 0 || row_end == w.rows));
-  const uint32_t grouped = row_end - row_end % kGroupRows;
-  if (!multiply_groups_of(w, row_begin, grouped, x, y, y_stride)) {
-    return reference_ops::matmul(w, row_begin, row_end, x, y, y_stride);
+// The matmul of a table: plain numbers and rows behind the last whole group by their own ways, groups by `groups`, which
+// answers false for types it does not know; those go to `others`.
+TIERPACK_INLINE void group_matmul(const Product& p, bool (*groups)(const Product&), Matmul others) {
+  TIERPACK_CHECK(p.x.n == p.w.cols && p.row_begin <= p.row_end && p.row_end <= p.w.rows);
+  if (!traits(p.w.dtype).quantised) return avx2_ops::matmul_plain(p.w, p.row_begin, p.row_end, p.x, p.y, p.y_stride);
+  TIERPACK_CHECK(p.row_begin % kGroupRows == 0 && (p.row_end % kGroupRows == 0 || p.row_end == p.w.rows));
+  const uint32_t grouped = p.row_end - p.row_end % kGroupRows;
+  if (!groups({p.w, p.row_begin, grouped, p.x, p.y, p.y_stride})) {
+    return others(p.w, p.row_begin, p.row_end, p.x, p.y, p.y_stride);
   }
-  if (grouped < row_end) reference_ops::matmul(w, grouped, row_end, x, y, y_stride);
+  if (grouped < p.row_end) reference_ops::matmul(p.w, grouped, p.row_end, p.x, p.y, p.y_stride);
 }
 
 }  // namespace
