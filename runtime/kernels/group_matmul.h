@@ -158,17 +158,17 @@ struct IntegerSums {
   }
 };
 
-// Adds the products of Count tokens with a block to their partial sums.
-template <typename D, int Count, typename Code, typename Magnitude>
+// Adds the products of Count tokens with a block to their partial sums. Transposed codes meet transposed activations.
+template <typename D, bool Transposed, int Count, typename Code, typename Magnitude>
 TIERPACK_INLINE void multiply(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count],
                               float* partial) {
   IntegerSums<D, Count> sums;
   const int8_t* q[Count];
-  alignas(32) int8_t moved[D::transposed ? Count : 1][32];
+  alignas(32) int8_t moved[Transposed ? Count : 1][32];
 #pragma GCC unroll 4
   for (int t = 0; t < Count; ++t) {
     q[t] = x[t].q;
-    if constexpr (D::transposed) {
+    if constexpr (Transposed) {
       const __m256i index = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
       const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q[t]));
       _mm256_store_si256(reinterpret_cast<__m256i*>(moved[t]), _mm256_shuffle_epi8(v, index));
@@ -222,10 +222,27 @@ void one_token(const std::byte* group, const ActivationView& x, float* y) {
       const BlockInput input[1] = {{x.q + size_t{32} * at, x.scale + at, x.sum + at}};
       const auto code = [&](int h, int j) __attribute__((always_inline)) { return d[h].code(b, j); };
       const auto magnitude = [&](int h, int j) __attribute__((always_inline)) { return absolute(d[h].code(b, j)); };
-      multiply<D, 1>(code, magnitude, f, input, partial[D::blocks == 8 ? b : at % kBlockSums]);
+      multiply<D, D::transposed, 1>(code, magnitude, f, input, partial[D::blocks == 8 ? b : at % kBlockSums]);
     }
   }
   store_tree(partial[0], kGroup, y);
+}
+
+// Byte k of vector j and byte j of vector k change places, in each lane.
+TIERPACK_INLINE void transpose_bytes(Ints* v) {
+  const Ints even = all_ints(0x00FF00FF), odd = all_ints(0xFF00FF00), low = all_ints(0x0000FFFF), high = all_ints(0xFFFF0000);
+#pragma GCC unroll 2
+  for (int i = 0; i < 4; i += 2) {
+    const Ints a = v[i], b = v[i + 1];
+    v[i] = (a & even) | (shift_left(b, 8) & odd);
+    v[i + 1] = (shift_right(a, 8) & even) | (b & odd);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const Ints a = v[i], b = v[i + 2];
+    v[i] = (a & low) | shift_left(b, 16);
+    v[i + 2] = shift_right(a, 16) | (b & high);
+  }
 }
 
 // A decoded column: what many tokens meet.
@@ -248,6 +265,7 @@ struct Decoded {
           code[b][h][j] = d[h].code(b, j);
           if constexpr (D::bias == kSigned) magnitude[b][h][j] = absolute(code[b][h][j]);
         }
+        if constexpr (D::transposed) transpose_bytes(code[b][h]), transpose_bytes(code[b][h] + 4);
       }
     }
   }
@@ -285,11 +303,11 @@ void many_tokens(const std::byte* group, const ActivationView& x, uint32_t first
         BlockInput inputs[kAtOnce];
 #pragma GCC unroll 4
         for (uint32_t i = 0; i < kAtOnce; ++i) inputs[i] = input(t + i);
-        multiply<D, kAtOnce>(code, magnitude, column.factors[b], inputs, sums[t]);
+        multiply<D, false, kAtOnce>(code, magnitude, column.factors[b], inputs, sums[t]);
       }
       for (; t < tokens; ++t) {
         const BlockInput inputs[1] = {input(t)};
-        multiply<D, 1>(code, magnitude, column.factors[b], inputs, sums[t]);
+        multiply<D, false, 1>(code, magnitude, column.factors[b], inputs, sums[t]);
       }
     }
   }
