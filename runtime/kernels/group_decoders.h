@@ -273,6 +273,7 @@ struct DecodeQ4_K : DecodeScaledNibbles<BlockQ4_K, 15> {
 };
 
 struct DecodeQ5_K : DecodeScaledNibbles<BlockQ5_K, 31> {
+  static constexpr bool in_order = false;
   using DecodeScaledNibbles::DecodeScaledNibbles;
   TIERPACK_INLINE Ints code(int b, int j) const {
     const Ints high = unit(offsetof(BlockQ5_K, qh), j);
