@@ -11,6 +11,9 @@
 #include <benchmark/benchmark.h>
 
 #include "runtime/kernels/kernels.h"
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 namespace {
 
@@ -75,6 +78,25 @@ void matmul(benchmark::State& state, const KernelTable& table, DType type, uint3
   state.counters["GFLOP/s"] = benchmark::Counter(runs * 2.0 * rows * cols * tokens / 1e9, benchmark::Counter::kIsRate);
 }
 
+#ifdef __x86_64__
+// The ceiling of products with one token: every byte is read once and added.
+__attribute__((target("avx2"))) void read_loop(benchmark::State& state) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  const PageAligned data(kBytes);
+  for (auto _ : state) {
+    __m256i sums[4] = {};
+    for (size_t at = 0; at < kBytes; at += 128) {
+      for (size_t i = 0; i < 4; ++i) {
+        sums[i] = _mm256_add_epi64(sums[i], _mm256_load_si256(reinterpret_cast<const __m256i*>(data.data + at + 32 * i)));
+      }
+    }
+    benchmark::DoNotOptimize(sums);
+  }
+  state.counters["GB/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(kBytes) / 1e9, benchmark::Counter::kIsRate);
+}
+#endif
+
 // `queries` heads that share one KV head, over `count` tokens.
 void attention(benchmark::State& state, const KernelTable& table, KvType type, uint32_t count, uint32_t queries) {
   constexpr uint32_t kHeadDim = 128;
@@ -124,6 +146,9 @@ void elementwise(benchmark::State& state, Function&& function) {
 }
 
 void register_all() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2")) benchmark::RegisterBenchmark("read_loop", read_loop);
+#endif
   for (const KernelTable* table : available()) {
     const std::string prefix = std::string(table->name) + "/";
     for (const DTypeTraits& t : all_dtypes()) {

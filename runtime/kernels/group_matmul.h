@@ -192,13 +192,14 @@ TIERPACK_INLINE void store_tree(const float* partial, size_t stride, float* y) {
   }
 }
 
-// Asks for what lies kPrefetchBytes behind block b's share of the column, where a column is not read in the order of addresses:
-// the CPU's own prefetching does not follow that. Into the L2 cache, which has many more requests under way than the L1.
+// Asks for what lies kPrefetchBytes behind block b's share of the column, where decoders jump between fields: the CPU's own
+// prefetching follows that badly. Into the L2 cache, which has many more requests under way than the L1. A loop, because
+// unrolled the requests are moved among the loads of the block and come too late.
 template <typename D>
 TIERPACK_INLINE void prefetch_share(const std::byte* column, int b) {
   constexpr size_t kShare = D::block_bytes * kGroup / D::blocks;
   const std::byte* const share = column + kPrefetchBytes + static_cast<size_t>(b) * kShare;
-#pragma GCC unroll 16
+#pragma GCC unroll 1
   for (size_t at = 0; at < kShare; at += 64) _mm_prefetch(reinterpret_cast<const char*>(share + at), _MM_HINT_T1);
 }
 
