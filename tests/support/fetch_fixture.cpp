@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -45,6 +46,12 @@ std::string read_text(const fs::path& path) {
 }
 
 FetchTest::FetchTest() : model_(noise(kModelBytes, 1)) {
+  // A test's environment is what it sets itself.
+  for (const char* name : {"SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY",
+                           "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+                           "HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "MODELSCOPE_ENDPOINT", "MODELSCOPE_API_TOKEN"}) {
+    ::unsetenv(name);
+  }
   std::signal(SIGPIPE, SIG_IGN);
   set_log_level(LogLevel::kQuiet);
   write_text(root() / "o/m/model.bin", model_);

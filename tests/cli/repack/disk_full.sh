@@ -1,4 +1,4 @@
-# A disk that fills up: exit code 4 or 1, a sentence, nothing under the final name, nothing left behind.
+# A disk that fills up: exit code 4, a sentence, nothing under the final name, nothing left behind.
 moe_gguf_tool source noise layers=2 experts=32 >/dev/null
 # No file may grow beyond 1 MiB (the shell counts in units of 512 bytes).
 code=0
