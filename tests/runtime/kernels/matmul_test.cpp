@@ -1,5 +1,8 @@
 // Products: every table against the reference bit for bit, the reference against double precision, and the promise that
 // a (row, token) pair has one result.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,6 +20,35 @@
 namespace tierpack::kernels {
 namespace {
 
+// A copy that ends where memory may not be touched: reading or writing one byte too many ends the test.
+template <typename T>
+class Guarded {
+ public:
+  explicit Guarded(const std::vector<T>& values) {
+    const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE)), bytes = values.size() * sizeof(T);
+    const size_t body = (bytes + page - 1) / page * page;
+    bytes_ = body + page;
+    map_ = static_cast<std::byte*>(::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    TIERPACK_CHECK(map_ != MAP_FAILED && ::mprotect(map_ + body, page, PROT_NONE) == 0);
+    data_ = reinterpret_cast<T*>(map_ + body - bytes);
+    std::copy(values.begin(), values.end(), data_);
+  }
+  ~Guarded() { ::munmap(map_, bytes_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  T* data() const { return data_; }
+
+ private:
+  std::byte* map_;
+  size_t bytes_;
+  T* data_;
+};
+
+template <typename T>
+std::vector<T> listed(const T* values, size_t count) {
+  return values == nullptr ? std::vector<T>{} : std::vector<T>(values, values + count);
+}
+
 // Weights as a pack holds them.
 std::vector<std::byte> in_groups(DType type, const std::vector<std::byte>& weights, uint32_t rows, uint32_t cols) {
   std::vector<std::byte> grouped(weights.size());
@@ -26,10 +58,13 @@ std::vector<std::byte> in_groups(DType type, const std::vector<std::byte>& weigh
 
 std::vector<float> product(const KernelTable& table, DType type, const std::vector<std::byte>& weights, uint32_t rows,
                            uint32_t cols, const ActivationView& x) {
-  std::vector<float> y(size_t{rows} * x.tokens, -7.0f);
-  const std::vector<std::byte> grouped = in_groups(type, weights, rows, cols);
-  table.matmul({type, grouped.data(), rows, cols}, 0, rows, x, y.data(), rows);
-  return y;
+  const size_t elements = size_t{x.tokens} * x.n, blocks = x.n % 32 == 0 ? elements / 32 : 0;
+  const Guarded<float> y(std::vector<float>(size_t{rows} * x.tokens, -7.0f)), values(listed(x.x, elements)), scale(listed(x.scale, blocks));
+  const Guarded<int8_t> q(listed(x.q, blocks * 32));
+  const Guarded<int32_t> sum(listed(x.sum, blocks));
+  const Guarded<std::byte> grouped(in_groups(type, weights, rows, cols));
+  table.matmul({type, grouped.data(), rows, cols}, 0, rows, {x.tokens, x.n, values.data(), q.data(), scale.data(), sum.data()}, y.data(), rows);
+  return listed(y.data(), size_t{rows} * x.tokens);
 }
 
 // Column counts near the small and odd shapes of real models, rounded up to the type's block.
