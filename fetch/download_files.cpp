@@ -1,5 +1,4 @@
 // How files begin, are proved, and end: the part of the download engine that deals with content rather than connections.
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -337,11 +336,9 @@ void DownloadEngine::on_mismatch(FileDownload& file, const std::string& problem)
 void DownloadEngine::reread(FileDownload& file) {
   file.phase = FilePhase::kRereading;
   in_background(flusher_,
-                [part = file.part] {
-                  part->file().sync_data();
-                  ::posix_fadvise(part->file().fd(), 0, 0, POSIX_FADV_DONTNEED);
-                },
-                [this, &file] {
+                [part = file.part] { part->flush_from_cache(); },
+                [this, &file, generation = file.hash_generation] {
+                  if (file.is_finished() || generation != file.hash_generation) return;  // its structure is wrong
                   start_hash(file);
                   hasher_.close(file.hash, *file.total);
                 });

@@ -153,6 +153,13 @@ void PartFile::checkpoint(const Journal& snapshot) {
   state_.write_atomically(journal_name_, encode_journal(snapshot), 0600);
 }
 
+void PartFile::flush_from_cache() {
+  const std::lock_guard lock(mutex_);
+  if (!file_) return;  // given up meanwhile
+  file_->sync_data();
+  ::posix_fadvise(file_->fd(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
 void PartFile::begin_anew() {
   const std::lock_guard lock(mutex_);
   state_.remove(journal_name_);
@@ -171,6 +178,8 @@ void PartFile::require_own_name() const {
 
 bool PartFile::publish(const Directory& to, const std::string& name, unsigned mode, bool replace, const Sha256Digest& content) {
   const std::lock_guard lock(mutex_);
+  // A source that said no size may have sent more than the file turned out to have.
+  if (identity_.size && file_->size() > *identity_.size) file_->truncate(*identity_.size);
   if (::fchmod(file_->fd(), mode) != 0) fail_errno(fmt::format("cannot set permissions of {}", file_->name()));
   file_->sync();
   require_own_name();

@@ -4,7 +4,7 @@
 // server sends can collide with them. Order of durability: bytes are written, flushed (fdatasync), and only then
 // claimed by the journal; the finished part is flushed, renamed to its final name, and the directory flushed.
 //
-// write() and the extents belong to one thread; checkpoint(), publish() and begin_anew() may run on another: they
+// write() and the extents belong to one thread; the steps that flush, rename or remove may run on another: they
 // exclude each other.
 #pragma once
 
@@ -57,10 +57,12 @@ class PartFile {
   Journal snapshot() const;
   // Flushes the part, then writes the journal. A snapshot of an earlier part is ignored.
   void checkpoint(const Journal& snapshot);
+  // Flushes the part and lets the system forget what it holds of it, so that the next read comes from the device.
+  void flush_from_cache();
   // Discards everything and starts an empty part.
   void begin_anew();
-  // Flushes and renames to `to`/`name` with permissions `mode`, then removes the journal. False if the name is taken
-  // and `replace` is not set. Throws kIo if something else has the part's name by now. Into another file system the
+  // Drops what lies beyond the size, flushes and renames to `to`/`name` with permissions `mode`, then removes the journal.
+  // False if the name is taken and `replace` is not set. Throws kIo if something else has the part's name by now. Into another file system the
   // content is copied and must then hash to `content`.
   bool publish(const Directory& to, const std::string& name, unsigned mode, bool replace, const Sha256Digest& content);
   // Keeps the bytes as NAME.corrupt for inspection; they are never continued.

@@ -114,8 +114,8 @@ TEST_F(FetchCommand, RateLimitHolds) {
   EXPECT_GT(seconds, 2.4);  // 3 MiB at 1 MiB/s, less what a bucket saves up
 }
 
-TEST_F(FetchCommand, AHeaderThatContradictsThePromisedSizeEndsEarly) {
-  // A GGUF whose only tensor claims far more bytes than the file is promised to have.
+// A GGUF of `size` bytes whose only tensor claims far more.
+std::string gguf_that_lacks_bytes(size_t size) {
   std::string gguf = "GGUF";
   const auto put = [&](auto value) { gguf.append(reinterpret_cast<const char*>(&value), sizeof value); };
   const auto put_text = [&](const std::string& text) {
@@ -133,7 +133,12 @@ TEST_F(FetchCommand, AHeaderThatContradictsThePromisedSizeEndsEarly) {
   put(uint64_t{1} << 30);
   put(uint32_t{0});
   put(uint64_t{0});
-  gguf.resize(3u << 20, '\0');
+  gguf.resize(size, '\0');
+  return gguf;
+}
+
+TEST_F(FetchCommand, AHeaderThatContradictsThePromisedSizeEndsEarly) {
+  const std::string gguf = gguf_that_lacks_bytes(3u << 20);
   write_text(root() / "o/m/model.gguf", gguf);
   start_hub();
   auto o = options();
@@ -144,6 +149,18 @@ TEST_F(FetchCommand, AHeaderThatContradictsThePromisedSizeEndsEarly) {
   o.no_structure_check = true;
   EXPECT_EQ(run(o), 0) << message_;
   EXPECT_TRUE(fetched("model.gguf") == gguf);
+}
+
+TEST_F(FetchCommand, AWrongHeaderIsToldAsSuchAlsoWhenReadAgain) {
+  write_text(root() / "o/m/model.gguf", gguf_that_lacks_bytes(40000));
+  start_hub();
+  auto o = options();
+  o.selection.include = {"model.gguf"};
+  o.reread = true;
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(run(o), 3) << message_;
+    fs::remove_all(target());
+  }
 }
 
 TEST_F(FetchCommand, OfflineByTheEnvironment) {

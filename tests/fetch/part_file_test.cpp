@@ -216,6 +216,16 @@ TEST(PartFile, PublishNeverOverwritesUnasked) {
   EXPECT_EQ(read_text(dir.path() / "model.gguf"), "new");
 }
 
+TEST(PartFile, WhatLiesBeyondTheSizeIsNotPublished) {
+  const TemporaryDirectory dir;
+  const Directory state = Directory::open(dir.path(), false);
+  PartFile part(state, "model.gguf", {.size = std::nullopt, .sha256 = Sha256::of(as_bytes("abcdef")), .validator = {}});
+  part.write(0, as_bytes("abcdefgh"));  // from a source that did not say where the file ends
+  part.set_size(6);
+  EXPECT_TRUE(part.publish(state, "model.gguf", 0644, false, Sha256::of(as_bytes("abcdef"))));
+  EXPECT_EQ(read_text(dir.path() / "model.gguf"), "abcdef");
+}
+
 TEST(PartFile, BytesThatAreThereAreNeverWrittenAgain) {
   const TemporaryDirectory temporary;
   const Directory state = Directory::open(temporary.path(), true);
