@@ -46,7 +46,8 @@ std::optional<std::string> registry_token(HttpClient& client, const Url& registr
   const auto realm = challenge_value(challenge, "realm");
   if (!realm) return std::nullopt;
   auto url = Url::parse(*realm);
-  if (!url || url->is_file() || url->has_credentials() || !may_issue(registry.origin(), url->origin())) {
+  if (!url) return std::nullopt;  // a sentence for people, as hubs send
+  if (url->is_file() || url->has_credentials() || !may_issue(registry.origin(), url->origin())) {
     fail(ErrorKind::kRefused, "{} sends us for a token to '{}', which is not its own host; refused",
          registry.origin().text(), printable(*realm));
   }
