@@ -42,13 +42,13 @@ TargetLayout choose_layout(const FetchOptions& options, const Reference& referen
   return plain_layout(fs::absolute(reference.path).parent_path());
 }
 
-std::optional<Lock> read_earlier_lock(const fs::path& path) {
+std::optional<Lock> read_earlier_lock(const fs::path& path, bool warn) {
   std::error_code code;
   if (!fs::is_regular_file(path, code)) return std::nullopt;
   try {
     return read_lock(path);
   } catch (const Error& e) {
-    log_warning(fmt::format("{}; it will be replaced", e.what()));
+    if (warn) log_warning(fmt::format("{}; it will be replaced", e.what()));
     return std::nullopt;
   }
 }
@@ -84,9 +84,34 @@ std::vector<DownloadTask> plan_tasks(const Listing& listing, const TargetLayout&
   return out;
 }
 
-}  // namespace
+std::vector<FileOutcome> download_resumably(const Directory& target, const LockedState& locked, const std::vector<DownloadTask>& tasks,
+                                            const DownloadOptions& download, const Credentials& credentials, FetchView& view) {
+  try {
+    return download_files(target, tasks, download, credentials, view);
+  } catch (const Error& e) {
+    view.clear();
+    if (e.kind() != ErrorKind::kInterrupted) throw;
+    fail(ErrorKind::kInterrupted, "interrupted; what has arrived is kept in {}, the same command continues",
+         locked.state.path());
+  }
+}
 
-namespace {
+// All files are there: the lock says so. An earlier lock is read again, because the fetch that was waited for may have
+// written it.
+void write_lock_of(const Listing& listing, const std::vector<DownloadTask>& tasks, const std::vector<FileOutcome>& outcomes,
+                   const TargetLayout& layout, const Directory& target, const LockedState& locked, const fs::path& lock_path,
+                   bool beside_files) {
+  std::map<std::string, const FileOutcome*> by_place;
+  for (size_t i = 0; i < tasks.size(); ++i) by_place[tasks[i].final_path] = &outcomes[i];
+  const Lock lock = make_lock(
+      listing, [&](const RemoteFile& file) -> const FileOutcome& { return *by_place.at(layout.final_path(file)); },
+      read_earlier_lock(lock_path, false));
+  if (beside_files) {
+    write_by_state(target, locked.state, lock_path.filename().string(), encode_lock(lock));
+  } else {
+    write_lock(lock_path, lock);
+  }
+}
 
 int fetch_with(const FetchOptions& options, FetchView& view) {
   const Environment environment = read_environment();
@@ -116,7 +141,7 @@ int fetch_with(const FetchOptions& options, FetchView& view) {
 
   // What is to be done, and whether it can be.
   const fs::path lock_path = options.lock.empty() ? layout.target / layout.lock_name(listing.revision) : fs::path(options.lock);
-  const auto earlier = read_earlier_lock(lock_path);
+  const auto earlier = read_earlier_lock(lock_path, true);
   const std::vector<DownloadTask> tasks = plan_tasks(listing, layout, earlier, options, asked, environment);
   const SpaceNeed need = space_need(layout.target, tasks);
   if (options.dry_run) {
@@ -139,15 +164,7 @@ int fetch_with(const FetchOptions& options, FetchView& view) {
   download.has_hub_headers = listing.has_hub_headers;
   if (listing.has_hub_headers) download.expected_commit = listing.revision;
   download.renew_token = [&client](const Url& url, const ResponseHead& denied) { return registry_token(client, url, denied); };
-  std::vector<FileOutcome> outcomes;
-  try {
-    outcomes = download_files(target, tasks, download, client.credentials(), view);
-  } catch (const Error& e) {
-    view.clear();
-    if (e.kind() != ErrorKind::kInterrupted) throw;
-    fail(ErrorKind::kInterrupted, "interrupted; what has arrived is kept in {}, the same command continues",
-         locked.state.path());
-  }
+  const std::vector<FileOutcome> outcomes = download_resumably(target, locked, tasks, download, client.credentials(), view);
 
   // Say what it is now.
   const int code = exit_code_of(outcomes);
@@ -156,15 +173,7 @@ int fetch_with(const FetchOptions& options, FetchView& view) {
     return code;
   }
   if (layout.is_cache) link_snapshot(target, listing, asked.revision);
-  std::map<std::string, const FileOutcome*> by_place;
-  for (size_t i = 0; i < tasks.size(); ++i) by_place[tasks[i].final_path] = &outcomes[i];
-  const Lock lock = make_lock(
-      listing, [&](const RemoteFile& file) -> const FileOutcome& { return *by_place.at(layout.final_path(file)); }, earlier);
-  if (options.lock.empty()) {
-    write_by_state(target, locked.state, lock_path.filename().string(), encode_lock(lock));
-  } else {
-    write_lock(lock_path, lock);
-  }
+  write_lock_of(listing, tasks, outcomes, layout, target, locked, lock_path, options.lock.empty());
   clear_state(target, locked, tasks);
   view.summary(outcomes, fmt::format("{}, locked in {}", layout.visible_path(listing.revision).string(), lock_path.string()), code);
   return code;

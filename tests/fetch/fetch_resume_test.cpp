@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "fetch/directory_lock.h"
 #include "fetch/http_source.h"
 #include "formats/lock.h"
 #include "tests/support/fetch_fixture.h"
@@ -184,6 +185,34 @@ TEST_F(FetchResume, TwoFetchesDoNotWorkInOneDirectory) {
   EXPECT_EQ(fetch::run_fetch(o), 0);
   first.join();
   EXPECT_TRUE(fetched("model.bin") == model_);
+}
+
+TEST_F(FetchResume, AFetchThatWaitedKeepsWhatTheOtherLocked) {
+  start_hub();
+  auto o = options();
+  o.selection.include = {"model.bin"};
+  ASSERT_EQ(run(o), 0) << message_;
+  // Stands for the other fetch: it works in the directory, and writes its lock while ours waits.
+  const fs::path lock = target() / "tierpack.lock.json";
+  fs::rename(lock, root() / "lock");
+  const auto directory = fetch::Directory::open(target(), false);
+  const auto state = directory.below(".tierpack", true);
+  std::string holder;
+  auto held = fetch::DirectoryLock::try_acquire(state, holder);
+  ASSERT_TRUE(held);
+  hub_->clear_requests();
+  std::jthread waiting([&] {
+    auto second = options();
+    second.selection.include = {"config.json"};
+    second.wait = true;
+    EXPECT_EQ(fetch::run_fetch(second), 0);
+  });
+  while (requests_to("/tree/") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  fs::rename(root() / "lock", lock);
+  held.reset();
+  waiting.join();
+  EXPECT_EQ(read_lock(lock).files.size(), 2u);
 }
 
 TEST_F(FetchResume, RereadPublishesTheSame) {
