@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "fetch/journal.h"
 #include "fetch/part_file.h"
+#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 
@@ -53,8 +54,10 @@ void select_files(const Selection& selection, Listing& listing) {
   for (const std::string& pattern : selection.include) {
     const Selection one{.include = {pattern}, .exclude = {}};
     if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return one.selects(name); })) continue;
+    std::vector<std::string> nearest = nearest_names(pattern, names, 5);
+    for (std::string& name : nearest) name = printable(name);  // not checked yet
     fail(ErrorKind::kUsage, "--include '{}' matches none of the {} files of {}; the nearest names are: {}", pattern,
-         names.size(), listing.source, fmt::join(nearest_names(pattern, names, 5), ", "));
+         names.size(), listing.source, fmt::join(nearest, ", "));
   }
   std::erase_if(listing.files, [&](const RemoteFile& file) { return !selection.selects(file.path); });
   if (listing.files.empty()) fail(ErrorKind::kUsage, "--exclude leaves no file of {}", listing.source);

@@ -11,6 +11,7 @@
 #include "fetch/hubs.h"
 #include "fetch/response_rules.h"
 #include "fetch/sources.h"
+#include "formats/lock.h"
 
 namespace tierpack::fetch {
 
@@ -101,11 +102,13 @@ size_t end_of_repository(const std::string& text) {
   return text.find('/', std::min(text.find('/', first), text.size() - 1) + 1);
 }
 
-SourceOptions quiet_options(const Environment& environment, const std::string& endpoint) {
+SourceOptions quiet_options(const Environment& environment, const std::string& reference, const std::string& endpoint) {
+  if (environment.offline) fail(ErrorKind::kUsage, "{} cannot be asked: HF_HUB_OFFLINE forbids the network", reference);
   SourceOptions options;
   options.endpoint = endpoint;
   options.http.ca_file = environment.ca_file;
   options.http.ca_directory = environment.ca_directory;
+  options.http.http_proxy = environment.http_proxy;
   options.retry.attempts = 4;
   return options;
 }
@@ -117,13 +120,16 @@ struct HubView {
 
 HubView open_hub(const std::string& repository, const std::string& endpoint) {
   const Environment environment = read_environment();
-  const SourceOptions options = quiet_options(environment, endpoint);
+  const SourceOptions options = quiet_options(environment, repository, endpoint);
   const Reference reference = parse_reference(repository);
   const auto base = endpoint_for(reference, options, environment);
   const Credentials credentials = gather_credentials(reference, base, options, environment);
   const auto connect = [=] { return HttpClient(options.http, credentials, options.retry); };
   HttpClient client = connect();
-  return {list_source(client, reference, base, options), connect};
+  Listing listing = list_source(client, reference, base, options);
+  // Names that may not be used are not offered, matched or printed either.
+  std::erase_if(listing.files, [](const RemoteFile& file) { return !is_safe_relative_path(file.path); });
+  return {std::move(listing), connect};
 }
 
 }  // namespace
@@ -140,7 +146,7 @@ std::unique_ptr<ByteSource> open_http_source(const std::string& reference, const
     fail(ErrorKind::kUsage, "{} has no file '{}'", reference.substr(0, end), path);
   }
   const Environment environment = read_environment();
-  const SourceOptions options = quiet_options(environment, endpoint);
+  const SourceOptions options = quiet_options(environment, reference, endpoint);
   const Reference parsed = parse_reference(reference);
   if (parsed.kind != ReferenceKind::kUrl || parsed.url->is_file()) {
     fail(ErrorKind::kUsage, "'{}' is not a URL or hub file that can be read by ranges", reference);

@@ -27,6 +27,7 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+// `path` in lower case: to a file system that ignores case .GIT is .git.
 bool has_reserved_component(std::string_view path) {
   while (!path.empty()) {
     const size_t slash = std::min(path.find('/'), path.size());
@@ -52,12 +53,12 @@ void check_listing(const Listing& listing) {
       fail(ErrorKind::kCorrupt, "{} lists the name '{}', which could leave the target directory; nothing was written",
            listing.source, shown);
     }
-    if (has_reserved_component(file.path) || file.path == kLockFileName) {
+    std::string key = file.path;
+    for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (has_reserved_component(key) || key == kLockFileName) {
       fail(ErrorKind::kCorrupt, "{} lists the name '{}', which is reserved; leave it out with --exclude",
            listing.source, shown);
     }
-    std::string key = file.path;
-    for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     const auto [at, fresh] = folded.emplace(key, file.path);
     if (!fresh) {
       fail(ErrorKind::kCorrupt, "{} lists '{}' and '{}', which differ at most in case; leave one out with --exclude",

@@ -172,6 +172,30 @@ TEST_F(FetchSecurity, AGatedRepositorySaysWhatToDo) {
   EXPECT_NE(message_.find("token is not valid"), std::string::npos) << message_;
 }
 
+TEST_F(FetchSecurity, AGatedFileSaysSoWhateverItsChallengeSays) {
+  start_hub();
+  Fault f = status("/resolve/", 401, -1);
+  f.headers = {{"WWW-Authenticate", "Bearer realm=\"Authentication required\", charset=\"UTF-8\""}, {"X-Error-Code", "GatedRepo"}};
+  hub_->add_fault(f);
+  auto o = options();
+  o.json = true;
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run(o), 1) << message_;
+  const std::string said = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("accept the terms"), std::string::npos) << said;
+  EXPECT_EQ(said.find("not its own host"), std::string::npos) << said;
+}
+
+TEST_F(FetchSecurity, NamesInAMistakesMessageCannotDriveTheTerminal) {
+  start_hub();
+  serve_tree(R"([{"type":"file","path":"\u001b]0;owned\u0007","size":3,"oid":"0123456789012345678901234567890123456789"}])");
+  auto o = options();
+  o.selection.include = {"model.bin"};
+  EXPECT_EQ(run(o), 2);
+  EXPECT_NE(message_.find("owned"), std::string::npos) << message_;
+  EXPECT_EQ(message_.find('\x1b'), std::string::npos);
+}
+
 TEST_F(FetchSecurity, AForbiddenFileDoesNotStopTheOthers) {
   write_text(root() / "o/m/other.bin", noise(5000, 8));
   start_hub();
@@ -187,9 +211,13 @@ TEST_F(FetchSecurity, WhatTheHubsClientLeftInARepositoryIsNotFetched) {
   start_hub();
   EXPECT_EQ(run(), 0) << message_;
   EXPECT_FALSE(exists(".cache"));
-  // Any other name in a place of ours or of git is refused.
-  serve_tree(R"([{"type":"file","path":".git/config","size":3,"oid":"0123456789012345678901234567890123456789"}])");
-  EXPECT_EQ(run(), 3);
+  // Any other name in a place of ours or of git is refused, whatever its case.
+  for (const char* name : {".git/config", "sub/.GIT/config", ".TierPack/x", "Tierpack.lock.JSON"}) {
+    hub_->clear_faults();
+    serve_tree(std::string(R"([{"type":"file","path":")") + name +
+               R"(","size":3,"oid":"0123456789012345678901234567890123456789"}])");
+    EXPECT_EQ(run(), 3) << name;
+  }
 }
 
 TEST_F(FetchSecurity, NamesThatCollideWhereCaseIsIgnoredAreRefused) {

@@ -222,6 +222,16 @@ TEST_F(FetchSources, RemoteFilesAsByteSources) {
   hub_->refresh();
   EXPECT_THROW(fetch::open_remote_gguf("hf:o/m", hub_->url()), Error);
   EXPECT_THROW(fetch::open_http_source("hf:o/m/none.gguf", hub_->url()), Error);
+  // A name that no file can have is not looked at.
+  serve_tree(R"([{"type":"file","path":")" + std::string(400000, 'a') +
+             R"(-00001-of-00002.gguf","size":3,"oid":"0123456789012345678901234567890123456789"}])");
+  EXPECT_THROW(fetch::open_remote_gguf("hf:o/m", hub_->url()), Error);
+  ::setenv("HF_HUB_OFFLINE", "1", 1);
+  hub_->clear_requests();
+  EXPECT_THROW(fetch::open_remote_gguf("hf:o/m", hub_->url()), Error);
+  EXPECT_THROW(fetch::open_http_source(hub_->url() + "/files/o/m/model.bin"), Error);
+  EXPECT_TRUE(hub_->requests().empty());
+  ::unsetenv("HF_HUB_OFFLINE");
   Fault wrong = fault("/files/", "wrong_start");
   wrong.times = -1;
   hub_->add_fault(wrong);
