@@ -56,7 +56,9 @@ Directory Directory::below(std::string_view relative, bool create) const {
     const size_t slash = std::min(relative.find('/'), relative.size());
     const std::string name(relative.substr(0, slash));
     relative.remove_prefix(std::min(slash + 1, relative.size()));
-    if (create && ::mkdirat(at.fd_, name.c_str(), 0777) != 0 && errno != EEXIST) {
+    if (create && ::mkdirat(at.fd_, name.c_str(), 0777) == 0) {
+      at.sync();
+    } else if (create && errno != EEXIST) {
       fail_errno(fmt::format("cannot create directory {}", at.path_of(name)));
     }
     fd = openat_retrying(at.fd_, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
