@@ -199,7 +199,9 @@ void rename_durably(const fs::path& from, const fs::path& to) {
 void write_file_atomically(const fs::path& path, Bytes content, unsigned mode) {
   const fs::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
   try {
-    File file = File::open(temporary, File::Mode::kCreateOrTruncate);
+    // What a killed process left, or somebody planted, is unlinked, never written into.
+    ::unlink(temporary.c_str());
+    File file = File::open(temporary, File::Mode::kCreate);
     if (::fchmod(file.fd(), mode) != 0) fail_errno(fmt::format("cannot set permissions of {}", temporary.string()));
     file.write_at(0, content);
     file.sync();

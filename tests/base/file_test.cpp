@@ -32,6 +32,19 @@ TEST_F(FileTest, WritesAWholeFileOrNone) {
   EXPECT_THROW(write_file_atomically(directory_ / "missing" / "b", as_bytes("x")), Error);
 }
 
+TEST_F(FileTest, WhatWasPlantedUnderATemporaryNameIsNotWrittenInto) {
+  const fs::path path = directory_ / "a.json";
+  const fs::path temporary = path.string() + ".tmp-" + std::to_string(::getpid());
+  write_file_atomically(directory_ / "victim", as_bytes("precious"));
+  fs::create_hard_link(directory_ / "victim", temporary);
+  write_file_atomically(path, as_bytes("one"));
+  EXPECT_EQ(read_text_file(directory_ / "victim", 100), "precious");
+  fs::create_symlink(directory_ / "victim", temporary);
+  write_file_atomically(path, as_bytes("two"));
+  EXPECT_EQ(read_text_file(directory_ / "victim", 100), "precious");
+  EXPECT_EQ(read_text_file(path, 100), "two");
+}
+
 TEST_F(FileTest, NeverWritesThroughASymbolicLink) {
   fs::create_symlink("/etc/hostname", directory_ / "link");
   EXPECT_THROW(File::open(directory_ / "link", File::Mode::kCreateOrTruncate), Error);
