@@ -1,5 +1,6 @@
 #include "base/interrupt.h"
 
+#include <atomic>
 #include <csignal>
 #include <unistd.h>
 
@@ -9,12 +10,12 @@ namespace tierpack {
 
 namespace {
 
-// A signal handler can reach nothing but statics.
-volatile std::sig_atomic_t interrupt_count = 0;
+// A signal handler can reach nothing but statics; it runs on any thread while others read.
+std::atomic<int> interrupt_count{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_signal(int) {
-  interrupt_count = interrupt_count + 1;
-  if (interrupt_count > 1) ::_exit(130);
+  if (interrupt_count.fetch_add(1) > 0) ::_exit(130);
 }
 
 }  // namespace
@@ -34,11 +35,7 @@ void throw_if_interrupted() {
   if (interrupted()) fail(ErrorKind::kInterrupted, "interrupted");
 }
 
-bool take_interrupt() {
-  const bool arrived = interrupt_count > 0;
-  interrupt_count = 0;
-  return arrived;
-}
+bool take_interrupt() { return interrupt_count.exchange(0) > 0; }
 
 void request_interrupt() { interrupt_count = 1; }
 
