@@ -120,7 +120,8 @@ class FileVerification {
     fs::recursive_directory_iterator entries(from, fs::directory_options::skip_permission_denied);
     for (const fs::directory_entry& entry : entries) {
       const std::string name = entry.path().lexically_relative(from).generic_string();
-      if (entry.is_directory()) {
+      std::error_code failed;  // of links that lead nowhere or to themselves
+      if (entry.is_directory(failed)) {
         if (name == kStateDirectory) note_unfinished(entry.path());
         if (entry.path().filename().string().starts_with(".")) entries.disable_recursion_pending();
         if (name.ends_with(".tierpack")) entries.disable_recursion_pending();
@@ -130,12 +131,12 @@ class FileVerification {
         report_.add(Finding::Kind::kUnfinished, name, "is an unfinished download; run tierpack fetch again to complete it");
         continue;
       }
-      if (entry.is_symlink() && !fs::exists(entry.path()) && is_container(name) && !chosen_.cache && files_.count(name) == 0) {
+      if (entry.is_symlink() && !fs::exists(entry.path(), failed) && is_container(name) && !chosen_.cache && files_.count(name) == 0) {
         report_.add(Finding::Kind::kUnreadable, name, "is a symbolic link to nothing");
         continue;
       }
       // What is in a cache besides the blobs that name themselves is only links and references.
-      if (chosen_.cache || !entry.is_regular_file() || files_.count(name) > 0 || is_bookkeeping(name)) continue;
+      if (chosen_.cache || !entry.is_regular_file(failed) || files_.count(name) > 0 || is_bookkeeping(name)) continue;
       if (!options_.selects(name)) continue;
       if (!is_container(name)) {
         ++others;

@@ -57,6 +57,14 @@ class VerifyFiles : public testing::Test {
   TempDirectory dir_;
 };
 
+TEST_F(VerifyFiles, LinksToThemselvesDoNotEndTheReport) {
+  fs::create_symlink("loop", dir_ / "m" / "loop");
+  fs::create_symlink("loop.gguf", dir_ / "m" / "loop.gguf");
+  const Report report = verify_at(dir_ / "m");
+  EXPECT_EQ(report.proved_files, 3u);
+  EXPECT_THAT(findings_of(report), testing::Contains("unreadable loop.gguf"));
+}
+
 TEST_F(VerifyFiles, WholeDirectoryIsProved) {
   const Report report = verify_at(dir_ / "m");
   EXPECT_TRUE(report.ok());
