@@ -71,7 +71,7 @@ class DownloadEngine {
 
   // What a finished transfer means (download_reactions.cpp).
   void on_transfer_end(RangeTransfer& transfer, int curl_code);
-  void on_verdict(RangeTransfer& transfer, const ExchangeResult& result);
+  void on_verdict(RangeTransfer& transfer);
   void on_body_end(RangeTransfer& transfer, const ExchangeResult& result);
   void on_other_version(RangeTransfer& transfer);
   void on_denied(RangeTransfer& transfer);

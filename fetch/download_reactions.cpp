@@ -81,7 +81,7 @@ void DownloadEngine::on_transfer_end(RangeTransfer& transfer, int curl_code) {
   } else if (transfer.decision().verdict == Verdict::kWrite) {
     on_body_end(transfer, result);
   } else {
-    on_verdict(transfer, result);
+    on_verdict(transfer);
   }
   maybe_complete(file);
   fail_if_hopeless(file);
@@ -128,7 +128,7 @@ void DownloadEngine::on_body_end(RangeTransfer& transfer, const ExchangeResult& 
   source.best_at_failure = file.best_bytes;
 }
 
-void DownloadEngine::on_verdict(RangeTransfer& transfer, const ExchangeResult&) {
+void DownloadEngine::on_verdict(RangeTransfer& transfer) {
   FileDownload& file = transfer.file();
   Source& source = transfer.source();
   const Decision& decision = transfer.decision();

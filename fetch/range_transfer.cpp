@@ -25,7 +25,6 @@ void RangeTransfer::begin(FileDownload& file, size_t source, Extent range, bool 
   file_ = &file;
   source_index_ = source;
   probe_ = probe;
-  open_ended_ = open_ended;
   abandoned_ = false;
   paused_ = false;
   first_ = range.begin;

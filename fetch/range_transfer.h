@@ -79,7 +79,6 @@ class RangeTransfer final : public ExchangeReceiver {
   bool abandoned_ = false;
   bool resolver_ = false;
   bool paused_ = false;
-  bool open_ended_ = false;
   bool sent_if_range_ = false;
   uint64_t first_ = 0;
   uint64_t asked_end_ = 0;  // exclusive, kOpen if to the end
