@@ -269,9 +269,14 @@ void DownloadEngine::on_denied(RangeTransfer& transfer) {
       !transfer.source().renewed) {
     transfer.source().renewed = true;  // until it works again
     const Url& url = transfer.source().url;
-    if (auto token = options_.renew_token(url, transfer.head())) {
-      credentials_.add(url.origin(), std::move(*token));
-      return;
+    try {
+      if (auto token = options_.renew_token(url, transfer.head())) {
+        credentials_.add(url.origin(), std::move(*token));
+        return;
+      }
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::kInterrupted) throw;
+      return bury_source(transfer.file(), transfer.source(), e.kind(), e.what());
     }
   }
   const std::string problem = denial_text(transfer);

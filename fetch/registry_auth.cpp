@@ -1,5 +1,7 @@
 #include "fetch/registry_auth.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "fetch/printable.h"
@@ -62,7 +64,12 @@ std::optional<std::string> registry_token(HttpClient& client, const Url& registr
   if (answer.head.status != 200) return std::nullopt;
   const Json body = parse_json(answer.body, full.redacted());
   for (const char* key : {"token", "access_token"}) {
-    if (body.is_object() && body.contains(key) && body[key].is_string()) return body[key].get<std::string>();
+    if (!body.is_object() || !body.contains(key) || !body[key].is_string()) continue;
+    std::string token = body[key].get<std::string>();
+    if (std::any_of(token.begin(), token.end(), [](unsigned char c) { return c <= 0x20 || c == 0x7f; })) {
+      fail(ErrorKind::kCorrupt, "{} gives a token with white space or control characters in it", full.redacted());
+    }
+    return token;
   }
   return std::nullopt;
 }

@@ -114,6 +114,20 @@ TEST_F(FetchSecurity, ARealmElsewhereGetsNothing) {
   EXPECT_NE(message_.find("not its own host"), std::string::npos) << message_;
 }
 
+TEST_F(FetchSecurity, ARealmElsewhereForOneBlobDoesNotStopTheOthers) {
+  start_hub();
+  Fault f = status("/blobs/sha256:" + Sha256::of(as_bytes(model_)).hex(), 401, -1);
+  f.headers = {{"WWW-Authenticate", "Bearer realm=\"http://127.0.0.1:9/token\",service=\"x\""}};
+  hub_->add_fault(f);
+  auto o = options();
+  o.reference = "ollama:o/m:latest";
+  o.connections = "1";
+  EXPECT_EQ(run(o), 1);
+  EXPECT_EQ(message_, "");  // the run went to its end
+  EXPECT_FALSE(exists("model.bin"));
+  EXPECT_TRUE(exists("config.json"));
+}
+
 TEST_F(FetchSecurity, ANextPageElsewhereIsRefused) {
   start_hub();
   Fault f = fault("/tree/", "status");
