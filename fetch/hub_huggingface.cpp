@@ -148,6 +148,7 @@ Listing list_huggingface(HttpClient& client, const Reference& reference, const U
     if (!seen.insert(page.text()).second) fail(ErrorKind::kCorrupt, "{}: the pages of the file list go in a circle", where);
     const HttpAnswer answer = get_answer(client, page, reference);
     for (RemoteFile& file : parse_huggingface_tree(answer.body, where)) listing.files.push_back(std::move(file));
+    check_count(listing);
     const auto link = next_link(answer.head);
     if (!link) break;
     const auto next = page.resolve(*link);

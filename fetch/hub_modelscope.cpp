@@ -105,6 +105,7 @@ Listing list_modelscope(HttpClient& client, const Reference& reference, const Ur
     const std::string where = url.redacted();
     size_t entries = 0;
     for (RemoteFile& file : parse_modelscope_files(answer.body, where, entries)) listing.files.push_back(std::move(file));
+    check_count(listing);
     if (!is_dataset || entries < kPageSize) break;
     if (page >= kMaxPages) fail(ErrorKind::kCorrupt, "{}: more than {} pages of files", where, kMaxPages);
   }

@@ -40,11 +40,14 @@ bool has_reserved_component(std::string_view path) {
 
 }  // namespace
 
+void check_count(const Listing& listing) {
+  if (listing.files.size() <= kMaxFiles) return;
+  fail(ErrorKind::kCorrupt, "{} lists {} files, more than the {} that are believed", listing.source, listing.files.size(),
+       kMaxFiles);
+}
+
 void check_listing(const Listing& listing) {
-  if (listing.files.size() > kMaxFiles) {
-    fail(ErrorKind::kCorrupt, "{} lists {} files, more than the {} that are believed", listing.source,
-         listing.files.size(), kMaxFiles);
-  }
+  check_count(listing);
   std::map<std::string, std::string> folded;  // lower case -> as listed
   std::map<std::string, std::string> directories;
   for (const RemoteFile& file : listing.files) {

@@ -35,6 +35,9 @@ struct Listing {
 // a file system that ignores case, a file that is also a directory, too many entries.
 void check_listing(const Listing& listing);
 
+// Throws kCorrupt when there are more files than are believed; asked while pages arrive, before they fill the memory.
+void check_count(const Listing& listing);
+
 // Our own directory below the target, which no listed name may enter.
 inline constexpr const char* kStateDirectory = ".tierpack";
 
