@@ -87,13 +87,12 @@ void HeadCollector::reset() { *this = HeadCollector(); }
 HeadCollector::State HeadCollector::line(std::string_view text) {
   bytes_ += text.size();
   if (bytes_ > kMaxHeadBytes) return State::kTooLarge;
+  if (complete_) return State::kReading;  // a trailer, whatever it looks like
   if (starts_with_no_case(text, "http/")) {
     head_ = ResponseHead();
     head_.status = parse_status(trim(text));
-    complete_ = false;
     return State::kReading;
   }
-  if (complete_) return State::kReading;  // a trailer
   if (trim(text).empty()) {
     if (head_.status >= 100 && head_.status < 200) return State::kReading;
     complete_ = true;

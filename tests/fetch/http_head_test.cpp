@@ -19,6 +19,8 @@ TEST(HeadCollector, SkipsInterimAnswersAndTrailers) {
   EXPECT_EQ(collector.line("  b\r\n"), State::kReading);
   EXPECT_EQ(collector.line("\r\n"), State::kComplete);
   EXPECT_EQ(collector.line("X-Trailer: 1\r\n"), State::kReading);
+  EXPECT_EQ(collector.line("HTTP/1.1 302: not another head\r\n"), State::kReading);
+  EXPECT_EQ(collector.line("\r\n"), State::kReading);
   EXPECT_EQ(collector.head().status, 206);
   EXPECT_EQ(collector.head().value("content-range"), "bytes 0-1/2");
   EXPECT_EQ(collector.head().value("x-folded"), "a b");
