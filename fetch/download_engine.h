@@ -53,6 +53,7 @@ class DownloadEngine {
   void check_existing(FileDownload& file, File existing);
   void begin_download(FileDownload& file);
   bool try_local_copy(FileDownload& file);
+  void on_copy_failed(FileDownload& file, const std::string& problem);
   void start_hash(FileDownload& file);
   void restart_part(FileDownload& file);
   void maybe_complete(FileDownload& file);

@@ -163,12 +163,20 @@ bool DownloadEngine::try_local_copy(FileDownload& file) {
     file.phase = FilePhase::kCopying;
     file.copied_bytes = 0;
     auto copied = std::make_shared<bool>(false);
+    auto problem = std::make_shared<std::string>();
     in_background(copier_,
-                  [this, &file, from, part = file.part, size, copied] {
-                    *copied = copy_content(*from, part->file(), size, file.copied_bytes, stop_copying_);
+                  [this, &file, from, part = file.part, size, copied, problem] {
+                    try {
+                      *copied = copy_content(*from, part->file(), size, file.copied_bytes, stop_copying_);
+                    } catch (const Error& e) {
+                      if (e.kind() == ErrorKind::kCapacity) throw;
+                      *problem = e.what();
+                    }
                   },
-                  [this, &file, size, copied] {
-                    if (!*copied || file.is_finished()) return;
+                  [this, &file, size, copied, problem] {
+                    if (file.is_finished()) return;
+                    if (!problem->empty()) return on_copy_failed(file, *problem);
+                    if (!*copied) return;
                     file.total = size;
                     file.part->set_size(size);
                     file.part->adopt_bytes(size);
@@ -179,6 +187,13 @@ bool DownloadEngine::try_local_copy(FileDownload& file) {
     return true;
   }
   return false;
+}
+
+// A copy that cannot be read is a source like any other: the next one is tried, then the network.
+void DownloadEngine::on_copy_failed(FileDownload& file, const std::string& problem) {
+  observer_.on_trouble(file.remote, problem, 0);
+  file.phase = FilePhase::kDownloading;
+  if (!try_local_copy(file)) fail_if_hopeless(file);
 }
 
 void DownloadEngine::start_hash(FileDownload& file) {

@@ -43,6 +43,22 @@ TEST_F(FetchSources, PlainUrlWithAndWithoutAPromise) {
   EXPECT_FALSE(exists("model.bin"));
 }
 
+TEST_F(FetchSources, ALocalFileThatCannotBeReadDoesNotStopTheOthers) {
+  // Says that it has 4096 bytes, and ends earlier.
+  const fs::path short_file = "/sys/kernel/mm/transparent_hugepage/enabled";
+  std::error_code failed;
+  if (fs::file_size(short_file, failed) != 4096) GTEST_SKIP() << "no " << short_file;
+  start_hub();
+  fs::create_symlink(short_file, root() / "o/m/a.txt");
+  auto o = options();
+  o.endpoint.clear();
+  o.reference = "file://" + (root() / "o/m").string();
+  EXPECT_EQ(run(o), 1);
+  EXPECT_EQ(message_, "");  // the run went to its end
+  EXPECT_FALSE(exists("a.txt"));
+  EXPECT_TRUE(fetched("model.bin") == model_);
+}
+
 TEST_F(FetchSources, ChecksumLists) {
   start_hub();
   const std::string hex = Sha256::of(as_bytes(model_)).hex();
