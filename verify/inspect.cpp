@@ -50,11 +50,18 @@ std::string head_line(const Inspection& model) {
                      model.files.size() == 1 ? "" : "s");
 }
 
+// A file's own text, with control characters escaped: it goes to a terminal.
+std::string text_of(const Inspection& model, const char* key, const char* otherwise) {
+  constexpr size_t kLongest = 200;
+  const MetaValue* value = model.metadata.find(key);
+  return value != nullptr ? value->text(kLongest) : otherwise;
+}
+
 void print_model(const Inspection& model) {
   const uint64_t parameters = model.dense.elements + model.experts.elements + model.rows.elements;
   fmt::print("{}: {}\n", model.path, head_line(model));
-  fmt::print("  model      {} ({}), {} parameters\n", model.metadata.string_or("general.name", "unnamed"),
-             model.metadata.string_or("general.architecture", "unknown architecture"), short_count(parameters));
+  fmt::print("  model      {} ({}), {} parameters\n", text_of(model, "general.name", "unnamed"),
+             text_of(model, "general.architecture", "unknown architecture"), short_count(parameters));
   if (!model.config) {
     fmt::print("  note       {}\n", model.config_problem);
   } else {
@@ -69,8 +76,8 @@ void print_model(const Inspection& model) {
                format_size(model.expert_bytes_per_token()));
   }
   const std::string chat = model.metadata.string_or("tokenizer.chat_template", "");
-  fmt::print("  tokenizer  {}{}, {} tokens, {}\n", model.metadata.string_or("tokenizer.ggml.model", "none"),
-             model.metadata.has("tokenizer.ggml.pre") ? " / " + model.metadata.string("tokenizer.ggml.pre") : "",
+  fmt::print("  tokenizer  {}{}, {} tokens, {}\n", text_of(model, "tokenizer.ggml.model", "none"),
+             model.metadata.has("tokenizer.ggml.pre") ? " / " + text_of(model, "tokenizer.ggml.pre", "") : "",
              format_count(vocabulary(model)),
              chat.empty() ? "no chat template" : fmt::format("chat template of {} bytes", format_count(chat.size())));
 }
