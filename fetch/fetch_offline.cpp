@@ -9,6 +9,7 @@
 #include "fetch/fetch_plan.h"
 #include "fetch/fetch_settings.h"
 #include "fetch/hubs.h"
+#include "fetch/url.h"
 
 namespace tierpack::fetch {
 
@@ -37,8 +38,8 @@ int check_offline(const FetchOptions& options, const Reference& reference, const
   }
   const Lock lock = read_lock(lock_path);
   Listing listing = list_lock(lock, std::nullopt);
-  if (reference.kind != ReferenceKind::kLock && lock.source != reference.text) {
-    fail(ErrorKind::kCorrupt, "offline: {} holds {}, not {}", target.string(), lock.source, reference.text);
+  if (reference.kind != ReferenceKind::kLock && lock.source != recorded_source(reference.text)) {
+    fail(ErrorKind::kCorrupt, "offline: {} holds {}, not {}", target.string(), lock.source, recorded_source(reference.text));
   }
   if (!reference.revision.empty() && lock.revision != reference.revision && reference.revision.size() == 40) {
     fail(ErrorKind::kCorrupt, "offline: {} holds revision {}, not {}", target.string(), lock.revision, reference.revision);

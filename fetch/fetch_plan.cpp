@@ -95,7 +95,7 @@ void warn_of_pickles(const Listing& listing) {
 
 std::vector<DownloadTask> make_tasks(const Listing& listing, const std::optional<Lock>& earlier) {
   std::map<std::string, const LockFile*> locked;
-  if (earlier && earlier->source == listing.source) {
+  if (earlier && earlier->source == recorded_source(listing.source)) {
     for (const LockFile& file : earlier->files) locked[file.path] = &file;
   }
   std::vector<DownloadTask> tasks;
@@ -164,7 +164,7 @@ void print_plan(const Listing& listing, const std::vector<DownloadTask>& tasks, 
 
 Lock make_lock(const Listing& listing, const std::function<const FileOutcome&(const RemoteFile&)>& outcome_of,
                const std::optional<Lock>& earlier) {
-  Lock lock{.source = listing.source, .endpoint = listing.endpoint, .revision = listing.revision, .files = {}};
+  Lock lock{.source = recorded_source(listing.source), .endpoint = listing.endpoint, .revision = listing.revision, .files = {}};
   for (const RemoteFile& file : listing.files) {
     const FileOutcome& outcome = outcome_of(file);
     // A signature is worthless tomorrow and nobody's business.
@@ -175,7 +175,7 @@ Lock make_lock(const Listing& listing, const std::function<const FileOutcome&(co
                           .sha256 = outcome.sha256,
                           .hash_origin = file.sha256 ? file.hash_origin : "observed",
                           .git_sha1 = file.git_sha1,
-                          .url = is_signed ? url.origin().text() + url.path() : url.text()});
+                          .url = is_signed ? url.origin().text() + url.path() : url.without_secrets()});
   }
   // Another selection of the same revision into the same directory adds to the lock.
   if (earlier && earlier->source == lock.source && earlier->revision == lock.revision) {

@@ -143,6 +143,31 @@ std::optional<std::string> Url::parameter(std::string_view name) const {
 
 std::string Url::redacted() const { return origin_.text() + path_ + (query_.empty() ? "" : "?..."); }
 
+std::string Url::without_secrets() const {
+  const auto is_secret = [](std::string name) {
+    for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    for (const char* word : {"token", "key", "secret", "passw", "auth", "credential", "signature"}) {
+      if (name.find(word) != std::string::npos) return true;
+    }
+    return name == "sig" || name == "pwd";
+  };
+  std::string kept;
+  std::string_view rest = query_;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('&'), rest.size());
+    const std::string_view pair = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (is_secret(percent_decode(pair.substr(0, std::min(pair.find('='), pair.size()))))) continue;
+    kept += (kept.empty() ? "?" : "&") + std::string(pair);
+  }
+  return origin_.text() + path_ + kept;
+}
+
+std::string recorded_source(const std::string& source) {
+  const std::optional<Url> url = Url::parse(source);
+  return url ? url->without_secrets() : source;
+}
+
 std::string percent_encode(std::string_view text, std::string_view keep) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   std::string out;

@@ -47,6 +47,9 @@ class Url {
   std::optional<std::string> parameter(std::string_view name) const;
   // For messages and logs: credentials and the query, where signatures live, are left out.
   std::string redacted() const;
+  // For files that are kept and passed on: user and password are left out, and so are query parameters whose names say that they are
+  // secret (token, key, signature, password and the like).
+  std::string without_secrets() const;
 
  private:
   Url() = default;
@@ -57,6 +60,9 @@ class Url {
   std::string query_;
   bool has_credentials_ = false;
 };
+
+// How locks name a source: a URL without its secrets, anything else as it is.
+std::string recorded_source(const std::string& source);
 
 // RFC 3986: everything but unreserved characters and those in `keep` becomes %XX.
 std::string percent_encode(std::string_view text, std::string_view keep = "");

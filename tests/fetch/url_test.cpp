@@ -154,5 +154,15 @@ TEST(RedirectRules, NeverBackFromHttpsEvenLater) {
   EXPECT_FALSE(follow_redirect(hop, {.status = 302, .fields = {{"location", "http://cdn.example/c"}}}, false).next.has_value());
 }
 
+TEST(Url, SecretsAreLeftOutOfWhatIsKept) {
+  EXPECT_EQ(url("https://h/a?x=1&access_token=s3&y=2").without_secrets(), "https://h/a?x=1&y=2");
+  EXPECT_EQ(url("https://h/a?Token=s3").without_secrets(), "https://h/a");
+  EXPECT_EQ(url("https://h/a?api%5Fkey=s3&sig=q&download=true").without_secrets(), "https://h/a?download=true");
+  EXPECT_EQ(url("https://h/a?revision=main").without_secrets(), "https://h/a?revision=main");
+  EXPECT_EQ(url("https://h/a").without_secrets(), "https://h/a");
+  EXPECT_EQ(recorded_source("hf:org/name"), "hf:org/name");
+  EXPECT_EQ(recorded_source("http://h/f.gguf?token=s3"), "http://h/f.gguf");
+}
+
 }  // namespace
 }  // namespace tierpack::fetch
