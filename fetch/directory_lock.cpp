@@ -61,6 +61,10 @@ std::optional<DirectoryLock> DirectoryLock::try_acquire(const Directory& state, 
       return DirectoryLock(std::nullopt);
     }
     if (!is_current(state, file)) continue;
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1) {
+      fail(ErrorKind::kIo, "{} is not a file of its own (a link was planted there?); remove it and run again", file.name());
+    }
     std::array<char, 128> host{};
     ::gethostname(host.data(), host.size() - 1);
     file.truncate(0);

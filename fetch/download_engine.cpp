@@ -210,8 +210,9 @@ void DownloadEngine::collect_finished() {
     note_rate_limit(*transfer);
     if (transfer->judged() && transfer->decision().verdict == Verdict::kRedirect && !transfer->is_abandoned() &&
         transfer->follow()) {
-      curl_easy_setopt(easy, CURLOPT_PRIVATE, static_cast<void*>(transfer));
-      curl_multi_add_handle(multi_->multi, easy);
+      CURL* const next = transfer->exchange().handle();
+      curl_easy_setopt(next, CURLOPT_PRIVATE, static_cast<void*>(transfer));
+      curl_multi_add_handle(multi_->multi, next);
       continue;
     }
     const auto at = std::find_if(transfers_.begin(), transfers_.end(),

@@ -218,6 +218,7 @@ void DownloadEngine::restart_part(FileDownload& file) {
   }
   file.phase = FilePhase::kDownloading;
   start_hash(file);
+  maybe_complete(file);  // an empty file has all its bytes again
 }
 
 void DownloadEngine::check_structure(FileDownload& file) {

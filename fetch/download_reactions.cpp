@@ -24,8 +24,11 @@ std::string name_of(const RangeTransfer& transfer) {
 void DownloadEngine::note_failure(FileDownload& file, Source& source, ErrorKind kind, const std::string& problem,
                                   std::optional<double> asked_wait) {
   const RetryPolicy& retry = options_.retry;
-  if (file.progress_of(source) >= retry.progress_bytes) source.failures = 0;
-  source.best_at_failure = file.best_bytes;
+  // What came since the budget was last whole counts together: a server that cuts every answer short still gets somewhere.
+  if (file.progress_of(source) >= retry.progress_bytes) {
+    source.failures = 0;
+    source.best_at_failure = file.best_bytes;
+  }
   ++source.failures;
   // A delivery network that keeps failing may be left for another by asking the hub again.
   if (source.failures >= 2) source.located.reset();
@@ -164,6 +167,8 @@ void DownloadEngine::on_busy(RangeTransfer& transfer) {
   const int status = transfer.head().status;
   const auto asked = server_wait(transfer.head(), std::time(nullptr));
   if (status == 429 || status == 503) control_.on_throttled();
+  // Answers to requests that were under way when this server asked for time say the same once more.
+  if (asked && source.failures > 0 && source.ready_at > Clock::now()) return;
   note_failure(transfer.file(), source, ErrorKind::kNetwork, fmt::format("{} {}", name_of(transfer), transfer.decision().reason),
                asked);
   if (!source.dead && (status == 429 || (status == 503 && asked))) hold_server(server, source.ready_at);

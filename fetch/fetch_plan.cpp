@@ -34,8 +34,12 @@ uint64_t held_bytes(const fs::path& target, const DownloadTask& task) {
   const std::string name = state_name(task.file.path);
   const fs::path part = state / (name + ".part");
   if (::lstat(part.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return 0;
+  const fs::path journal_path = state / (name + ".journal");
+  struct stat journal_info {};
+  // A FIFO would never end.
+  if (::lstat(journal_path.c_str(), &journal_info) != 0 || !S_ISREG(journal_info.st_mode)) return 0;
   try {
-    const auto journal = parse_journal(read_text_file(state / (name + ".journal"), kMaxJournalBytes));
+    const auto journal = parse_journal(read_text_file(journal_path, kMaxJournalBytes));
     const uint64_t allocated = static_cast<uint64_t>(info.st_blocks) * 512;
     return journal ? std::min(journal->extents.bytes(), allocated) : 0;
   } catch (const Error&) {

@@ -158,8 +158,13 @@ void HttpExchange::prepare(const Hop& hop, const std::vector<std::string>& heade
   list = curl_slist_append(list, "Accept-Encoding: identity");
   state.headers.reset(list);
 
+  curl_easy_reset(state.curl.get());  // keeps connections and caches
+  // A handle whose last attempt ended before it connected still holds its buffer and takes no other: it has no connection to keep.
+  if (curl_easy_setopt(state.curl.get(), CURLOPT_BUFFERSIZE, static_cast<long>(settings.receive_buffer_bytes)) != CURLE_OK) {
+    state.curl.reset(curl_easy_init());
+    TIERPACK_CHECK(state.curl != nullptr);
+  }
   CURL* const curl = state.curl.get();
-  curl_easy_reset(curl);  // keeps connections and caches
   const auto set = [curl](CURLoption option, auto value) {
     const CURLcode code = curl_easy_setopt(curl, option, value);
     if (code != CURLE_OK && code != CURLE_UNKNOWN_OPTION) {

@@ -171,6 +171,20 @@ bool RangeTransfer::accept(const ResponseHead& head) {
     }
     end_ = decision_.length ? *decision_.length : kOpen;
   } else {
+    // Answers may be joined only if they are of one version (RFC 9110, 15.3.7.3) or a hash decides in the end.
+    if (!file_->is_promised() && !strong_etag(head) && head.find("last-modified") == nullptr) {
+      from.ranges = false;
+      file_->one_stream = true;
+      for (RangeTransfer* other : file_->transfers) {
+        if (other != this) other->abandon();
+      }
+      const bool is_all = first_ == 0 && (asked_end_ == kOpen || (file_->total && asked_end_ >= *file_->total));
+      if (!is_all) {
+        decision_.verdict = Verdict::kNoRange;
+        decision_.reason = "does not say which version its ranges are of";
+        return false;
+      }
+    }
     const uint64_t promised = decision_.length ? decision_.offset + *decision_.length : kOpen;
     end_ = std::min(end_, promised);
   }

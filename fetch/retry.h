@@ -13,7 +13,7 @@ struct RetryPolicy {
   double first_wait_s = 1;         // the longest wait after the first failure; doubles with each
   double longest_wait_s = 60;      // cap of our own waits
   double longest_server_wait_s = 600;  // a server that asks for more than this is given up on
-  uint64_t progress_bytes = uint64_t{1} << 20;  // this much received resets the count
+  uint64_t progress_bytes = uint64_t{256} << 10;  // this much received since the last reset resets the count
 };
 
 // Full jitter: uniformly random between 0 and the exponential cap. `failures` >= 1, `random` in [0, 1).

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -366,6 +367,54 @@ TEST_F(FetchResume, WholeBodiesFillTheGapsOfWhatIsThere) {
   hub_->add_fault(fault("/cdn/", "full_unknown", 2 << 20, 4));
   hub_->add_fault(fault("/cdn/", "full", 0, -1));
   o.retries = 6;
+  EXPECT_EQ(run(o), 0) << message_;
+  EXPECT_TRUE(fetched("model.bin") == model_);
+}
+
+TEST_F(FetchResume, AFifoInPlaceOfTheJournalDoesNotHangIt) {
+  start_hub();
+  hub_->add_fault(fault("/cdn/", "truncate", 100000, -1));
+  auto o = options();
+  o.retries = 0;
+  ASSERT_EQ(run(o), 5);
+  const fs::path journal = state_file(".journal");
+  fs::remove(journal);
+  ASSERT_EQ(::mkfifo(journal.c_str(), 0600), 0);
+  hub_->clear_faults();
+  EXPECT_EQ(run(), 0) << message_;
+  EXPECT_TRUE(fetched("model.bin") == model_);
+}
+
+TEST_F(FetchResume, ALinkedLockFileIsNotWritten) {
+  start_hub();
+  fs::create_directories(target() / ".tierpack");
+  write_text(root() / "victim", "precious");
+  fs::create_hard_link(root() / "victim", target() / ".tierpack/lock");
+  EXPECT_EQ(run(), 1);
+  EXPECT_EQ(read_text(root() / "victim"), "precious");
+}
+
+// Bytes behind the promised end of a part are no part of the file.
+TEST_F(FetchResume, ALongerPartIsPublishedAtItsPromisedSize) {
+  start_hub();
+  hub_->add_fault(fault("/cdn/", "truncate", 100000, -1));
+  auto o = options();
+  o.retries = 0;
+  ASSERT_EQ(run(o), 5);
+  std::ofstream(state_file(".part"), std::ios::app | std::ios::binary) << std::string(5000000, 'E');
+  hub_->clear_faults();
+  EXPECT_EQ(run(), 0) << message_;
+  EXPECT_TRUE(fetched("model.bin") == model_);
+}
+
+// Answers that are cut short, each of which brings something.
+TEST_F(FetchResume, ManySmallStepsAreProgress) {
+  start_hub();
+  hub_->add_fault(fault("/cdn/", "truncate", 100000, -1));
+  auto o = options();
+  o.connections = "1";
+  o.retries = 5;
+  o.retry_wait_s = 0.001;
   EXPECT_EQ(run(o), 0) << message_;
   EXPECT_TRUE(fetched("model.bin") == model_);
 }

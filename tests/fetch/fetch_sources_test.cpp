@@ -59,6 +59,51 @@ TEST_F(FetchSources, ALocalFileThatCannotBeReadDoesNotStopTheOthers) {
   EXPECT_TRUE(fetched("model.bin") == model_);
 }
 
+TEST_F(FetchSources, AHostThatIsNotFoundIsANetworkFailure) {
+  start_hub();
+  auto o = plain_url();
+  o.reference = "http://no-such-host.invalid/model.bin";
+  EXPECT_EQ(run(o), 5) << message_;
+  // Once, behind the hub: the fetch goes on.
+  Fault f = fault("/resolve/", "redirect");
+  f.text = "http://no-such-host.invalid/model.bin";
+  f.status = 302;
+  f.times = 2;
+  hub_->add_fault(f);
+  EXPECT_EQ(run(), 0) << message_;
+  EXPECT_TRUE(fetched("model.bin") == model_);
+}
+
+TEST_F(FetchSources, AnEmptyFileThatShouldHaveAnotherHashFails) {
+  start_hub();
+  write_text(root() / "o/e/empty.bin", "");
+  write_text(root() / "o/e/SHA256SUMS", std::string(64, 'c') + "  empty.bin\n");
+  auto o = options();
+  o.endpoint.clear();
+  o.reference = hub_->url() + "/files/o/e/";
+  EXPECT_EQ(run(o), 3);
+  EXPECT_FALSE(exists("empty.bin"));
+  write_text(root() / "o/e/SHA256SUMS", Sha256::of({}).hex() + "  empty.bin\n");
+  EXPECT_EQ(run(o), 0) << message_;
+  EXPECT_TRUE(exists("empty.bin"));
+}
+
+// Without a promised hash nothing else would notice that two ranges are of two versions.
+TEST_F(FetchSources, RangesOfNoNamedVersionAreNotJoined) {
+  start_hub();
+  Fault weak = fault("/files/o/m/model.bin", "etag", 0, -1);
+  weak.text = "W/\"1\"";
+  hub_->add_fault(weak);
+  auto o = plain_url();
+  o.connections = "4";
+  ASSERT_EQ(run(o), 0) << message_;
+  EXPECT_TRUE(fetched("model.bin") == model_);
+  for (const HubRequest& request : hub_->requests()) {
+    if (request.path() != "/files/o/m/model.bin" || request.method != "GET") continue;
+    EXPECT_TRUE(request.header("range").starts_with("bytes=0-")) << request.header("range");
+  }
+}
+
 TEST_F(FetchSources, ChecksumLists) {
   start_hub();
   const std::string hex = Sha256::of(as_bytes(model_)).hex();
