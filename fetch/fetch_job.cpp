@@ -142,6 +142,10 @@ int fetch_with(const FetchOptions& options, FetchView& view) {
   // What is to be done, and whether it can be.
   const fs::path lock_path = options.lock.empty() ? layout.target / layout.lock_name(listing.revision) : fs::path(options.lock);
   const auto earlier = read_earlier_lock(lock_path, true);
+  if (earlier && earlier->source != recorded_source(listing.source)) {
+    log_warning(fmt::format("{} speaks of {}; it will speak of {} alone: a directory of its own keeps both reproducible",
+                            lock_path.string(), earlier->source, recorded_source(listing.source)));
+  }
   const std::vector<DownloadTask> tasks = plan_tasks(listing, layout, earlier, options, asked, environment);
   const SpaceNeed need = space_need(layout.target, tasks);
   if (options.dry_run) {

@@ -63,6 +63,7 @@ void select_files(const Selection& selection, Listing& listing) {
     fail(ErrorKind::kUsage, "--include '{}' matches none of the {} files of {}; the nearest names are: {}", pattern,
          names.size(), listing.source, fmt::join(nearest, ", "));
   }
+  if (listing.files.empty()) fail(ErrorKind::kRefused, "{} holds no file", listing.source);
   std::erase_if(listing.files, [&](const RemoteFile& file) { return !selection.selects(file.path); });
   if (listing.files.empty()) fail(ErrorKind::kUsage, "--exclude leaves no file of {}", listing.source);
 }

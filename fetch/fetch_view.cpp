@@ -205,6 +205,9 @@ void FetchView::summary(const std::vector<FileOutcome>& outcomes, const std::str
              failed > 0 ? fmt::format(", {} FAILED", failed) : "", format_size(downloaded),
              resumed > 0 ? fmt::format(" and {} resumed", format_size(resumed)) : "", format_duration(took),
              format_size(static_cast<uint64_t>(static_cast<double>(downloaded) / std::max(took, 1e-3))), where);
+  if (exit_code == tierpack::exit_code(ErrorKind::kNetwork)) {
+    log_warning("what has arrived is kept; the same command continues");
+  }
 }
 
 }  // namespace tierpack::fetch

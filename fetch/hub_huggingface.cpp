@@ -52,7 +52,7 @@ std::string error_of(const HttpAnswer& answer) {
   const std::string message = error_of(answer);
   std::string meaning;
   if (code == "RevisionNotFound") {
-    meaning = fmt::format("revision '{}' does not exist", reference.revision);
+    meaning = fmt::format("revision '{}' does not exist", reference.revision.empty() ? "main" : reference.revision);
   } else if (code == "GatedRepo") {
     meaning = "the repository is gated: accept its terms on its page, and give a token of that account (HF_TOKEN or "
               "--token-file)";
