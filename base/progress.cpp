@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/printable.h"
 
 namespace tierpack {
 
@@ -38,24 +39,12 @@ Terminal& terminal() {
   return instance;
 }
 
-// Messages quote servers and files: whatever could drive a terminal is shown as an escape. Lines and tabs stay.
-std::string without_controls(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // C1 controls arrive as UTF-8: C2 80 to C2 9F.
-    const bool c1 = byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    const bool plain = byte >= 0x20 || byte == '\n' || byte == '\t';
-    out += plain && byte != 0x7f && !c1 ? std::string(1, text[i]) : fmt::format("\\x{:02x}", byte);
-  }
-  return out;
-}
-
+// Messages quote servers and files.
 void log_line(const std::string& line) {
   Terminal& out = terminal();
   const std::lock_guard lock(out.mutex);
   out.clear_bar();
-  std::fprintf(stderr, "%s\n", without_controls(line).c_str());
+  std::fprintf(stderr, "%s\n", printable_lines(line).c_str());
 }
 
 int terminal_columns() {

@@ -2,8 +2,8 @@
 #include <ctime>
 
 #include "base/interrupt.h"
+#include "base/printable.h"
 #include "fetch/download_engine.h"
-#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 

@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "fetch/journal.h"
 #include "fetch/part_file.h"
-#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 

@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "fetch/hub_answers.h"
 #include "fetch/hubs.h"
-#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 

@@ -1,7 +1,7 @@
 // A lock as a source: everything is known, nothing is asked.
 #include "base/error.h"
+#include "base/printable.h"
 #include "fetch/hubs.h"
-#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "fetch/hub_answers.h"
 #include "fetch/hubs.h"
-#include "fetch/printable.h"
 #include "fetch/registry_auth.h"
 
 namespace tierpack::fetch {

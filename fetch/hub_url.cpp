@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "fetch/hubs.h"
-#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 

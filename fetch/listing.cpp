@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "fetch/printable.h"
+#include "base/printable.h"
 #include "formats/lock.h"
 
 namespace tierpack::fetch {

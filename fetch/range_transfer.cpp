@@ -1,9 +1,9 @@
+#include "base/printable.h"
 #include "fetch/range_transfer.h"
 
 #include <algorithm>
 #include <ctime>
 
-#include "fetch/printable.h"
 
 namespace tierpack::fetch {
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "fetch/printable.h"
+#include "base/printable.h"
 
 namespace tierpack::fetch {
 

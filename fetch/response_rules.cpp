@@ -4,7 +4,7 @@
 
 #include <cctype>
 
-#include "fetch/printable.h"
+#include "base/printable.h"
 #include "fetch/redirect_rules.h"
 
 namespace tierpack::fetch {

@@ -6,12 +6,12 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "fetch/connection_control.h"
 #include "fetch/environment.h"
 #include "fetch/fetch_plan.h"
 #include "fetch/glob.h"
 #include "fetch/listing.h"
-#include "fetch/printable.h"
 #include "fetch/retry.h"
 
 namespace tierpack::fetch {

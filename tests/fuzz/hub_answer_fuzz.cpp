@@ -4,10 +4,10 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "fetch/glob.h"
 #include "fetch/hub_answers.h"
 #include "fetch/journal.h"
-#include "fetch/printable.h"
 #include "fetch/redirect_rules.h"
 #include "fetch/response_rules.h"
 #include "fetch/source_reference.h"
