@@ -25,11 +25,21 @@ HttpSettings http_settings(const FetchOptions& options, const Environment& envir
   return http;
 }
 
+namespace {
+
+RetryPolicy retry_policy(const FetchOptions& options) {
+  RetryPolicy out;
+  out.attempts = options.retries;
+  out.first_wait_s = options.retry_wait_s;
+  return out;
+}
+
+}  // namespace
+
 SourceOptions source_options(const FetchOptions& options, const HttpSettings& http) {
   SourceOptions out;
   out.http = http;
-  out.retry.attempts = options.retries;
-  out.retry.first_wait_s = options.retry_wait_s;
+  out.retry = retry_policy(options);
   out.endpoint = options.endpoint;
   out.token_file = options.token_file;
   out.send_token = options.send_token;
@@ -45,8 +55,7 @@ SourceOptions source_options(const FetchOptions& options, const HttpSettings& ht
 DownloadOptions download_options(const FetchOptions& options, const HttpSettings& http) {
   DownloadOptions out;
   out.http = http;
-  out.retry.attempts = options.retries;
-  out.retry.first_wait_s = options.retry_wait_s;
+  out.retry = retry_policy(options);
   out.files_at_once = options.jobs;
   if (options.connections != "auto") {
     const auto number = parse_decimal(options.connections);
