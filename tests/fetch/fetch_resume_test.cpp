@@ -22,7 +22,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FetchResume : public FetchTest {};
+class FetchResume : public FetchTest {
+ protected:
+  // A run in which every answer with content, but for the first `whole`, breaks off after 100,000 bytes.
+  void cut_short(const fetch::FetchOptions& o, int whole = 0) {
+    hub_->add_fault(fault("/cdn/", "truncate", 100000, -1, whole));
+    ASSERT_EQ(run(o), 5);
+  }
+};
 
 TEST_F(FetchResume, NothingRightIsDownloadedTwice) {
   start_hub();
@@ -34,14 +41,10 @@ TEST_F(FetchResume, NothingRightIsDownloadedTwice) {
 
 TEST_F(FetchResume, ResumesWhereItStopped) {
   start_hub();
-  Fault f = fault("/cdn/", "truncate", 100000);
-  f.skip = 3;
-  f.times = -1;
-  hub_->add_fault(f);
   auto o = options();
   o.connections = "1";
   o.retries = 0;
-  ASSERT_EQ(run(o), 5);
+  ASSERT_NO_FATAL_FAILURE(cut_short(o, 3));
   EXPECT_FALSE(exists("model.bin"));
   hub_->clear_faults();
   hub_->clear_requests();
@@ -53,14 +56,10 @@ TEST_F(FetchResume, ResumesWhereItStopped) {
 
 TEST_F(FetchResume, ADamagedPartIsFoundOutAndFetchedAgain) {
   start_hub();
-  Fault f = fault("/cdn/", "truncate", 100000);
-  f.skip = 3;
-  f.times = -1;
-  hub_->add_fault(f);
   auto o = options();
   o.connections = "1";
   o.retries = 0;
-  ASSERT_EQ(run(o), 5);
+  ASSERT_NO_FATAL_FAILURE(cut_short(o, 3));
   for (const auto& entry : fs::directory_iterator(target() / ".tierpack")) {
     if (entry.path().extension() != ".part") continue;
     std::string bytes = read_text(entry.path());
@@ -373,10 +372,9 @@ TEST_F(FetchResume, WholeBodiesFillTheGapsOfWhatIsThere) {
 
 TEST_F(FetchResume, AFifoInPlaceOfTheJournalDoesNotHangIt) {
   start_hub();
-  hub_->add_fault(fault("/cdn/", "truncate", 100000, -1));
   auto o = options();
   o.retries = 0;
-  ASSERT_EQ(run(o), 5);
+  ASSERT_NO_FATAL_FAILURE(cut_short(o));
   const fs::path journal = state_file(".journal");
   fs::remove(journal);
   ASSERT_EQ(::mkfifo(journal.c_str(), 0600), 0);
@@ -397,10 +395,9 @@ TEST_F(FetchResume, ALinkedLockFileIsNotWritten) {
 // Bytes behind the promised end of a part are no part of the file.
 TEST_F(FetchResume, ALongerPartIsPublishedAtItsPromisedSize) {
   start_hub();
-  hub_->add_fault(fault("/cdn/", "truncate", 100000, -1));
   auto o = options();
   o.retries = 0;
-  ASSERT_EQ(run(o), 5);
+  ASSERT_NO_FATAL_FAILURE(cut_short(o));
   std::ofstream(state_file(".part"), std::ios::app | std::ios::binary) << std::string(5000000, 'E');
   hub_->clear_faults();
   EXPECT_EQ(run(), 0) << message_;

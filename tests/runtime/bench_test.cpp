@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "runtime/bench_report.h"
 #include "tests/runtime/model/model_fixture.h"
+#include "tests/support/run_command.h"
 
 namespace tierpack {
 namespace {
@@ -16,22 +17,7 @@ using namespace testing_support;
 using testing::HasSubstr;
 
 // Runs `bench ARGS` and returns what it printed on stdout.
-std::string run_bench_command(std::vector<std::string> arguments) {
-  CLI::App app;
-  const CommandRun run = setup_bench(app);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
-  app.parse(arguments);
-  testing::internal::CaptureStdout();
-  std::exception_ptr problem;
-  try {
-    EXPECT_EQ(run(), 0);
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  const std::string out = testing::internal::GetCapturedStdout();
-  if (problem) std::rethrow_exception(problem);
-  return out;
-}
+std::string run_bench_command(std::vector<std::string> arguments) { return run_command(setup_bench, std::move(arguments)); }
 
 class Bench : public testing::Test {
  protected:

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "tests/runtime/model/model_fixture.h"
+#include "tests/support/run_command.h"
 
 namespace tierpack {
 namespace {
@@ -12,22 +13,7 @@ namespace {
 using namespace testing_support;
 
 // Runs `eval ARGS` and returns what it printed on stdout.
-std::string run_eval(std::vector<std::string> arguments) {
-  CLI::App app;
-  const CommandRun run = setup_eval(app);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
-  app.parse(arguments);
-  testing::internal::CaptureStdout();
-  std::exception_ptr problem;
-  try {
-    EXPECT_EQ(run(), 0);
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  const std::string out = testing::internal::GetCapturedStdout();
-  if (problem) std::rethrow_exception(problem);
-  return out;
-}
+std::string run_eval(std::vector<std::string> arguments) { return run_command(setup_eval, std::move(arguments)); }
 
 class Eval : public testing::Test {
  protected:
