@@ -111,8 +111,9 @@ TEST_F(KillTest, WhatTheJournalClaimsIsNotFetchedAgain) {
     claimed_most = claimed;
   }
   EXPECT_GT(claimed_most, 1u << 20);
-  hub_->clear_faults();
-  hub_->clear_requests();
+  // Another hub: the last requests of a killed process may still be on their way to this one, and would be counted.
+  hub_.reset();
+  start_hub();
   ASSERT_EQ(wait_for(start()), 0);
   EXPECT_TRUE(fetched("big.bin") == big);
   EXPECT_EQ(bytes_asked("big.bin?"), big.size() - claimed_most);
