@@ -1,5 +1,5 @@
 // Kernel speed, by table and tensor type: decode (one token; GB/s of weights read) and prefill (64 tokens; GFLOP/s, two
-// a multiplication). The matrix of the decode runs is larger than the caches of a core. One thread.
+// a multiplication). The matrix of decode and of the runs called from_memory is larger than the caches of a core. One thread.
 //
 //   build/kernels_bench --benchmark_filter=avx2 --benchmark_repetitions=9 --benchmark_report_aggregates_only
 #include <algorithm>
@@ -61,9 +61,11 @@ struct Batch {
   }
 };
 
-void matmul(benchmark::State& state, const KernelTable& table, DType type, uint32_t tokens, uint32_t cols = kCols) {
+enum class Weights { kFromMemory, kInCache };
+
+void matmul(benchmark::State& state, const KernelTable& table, DType type, uint32_t tokens, Weights weights_are, uint32_t cols = kCols) {
   const size_t row = row_bytes(type, cols);
-  const uint32_t rows = tokens == 1 ? static_cast<uint32_t>(std::max<size_t>(64, (size_t{64} << 20) / row / 16 * 16)) : 64;
+  const uint32_t rows = weights_are == Weights::kFromMemory ? static_cast<uint32_t>(std::max<size_t>(64, (size_t{64} << 20) / row / 16 * 16)) : 64;
   const PageAligned weights(row * rows);
   const Batch batch(tokens, cols);
   std::vector<float> y(size_t{rows} * tokens);
@@ -156,12 +158,16 @@ void register_all() {
       if (!t.quantised && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) continue;
       for (const uint32_t tokens : {1u, 2u, 4u, 64u, 512u}) {
         benchmark::RegisterBenchmark((prefix + "matmul/" + t.name + "/tokens:" + std::to_string(tokens)).c_str(),
-                                     [table, type, tokens](benchmark::State& s) { matmul(s, *table, type, tokens); });
+                                     [table, type, tokens](benchmark::State& s) {
+                                       matmul(s, *table, type, tokens, tokens == 1 ? Weights::kFromMemory : Weights::kInCache);
+                                     });
       }
+      benchmark::RegisterBenchmark((prefix + "matmul/" + t.name + "/tokens:32/from_memory").c_str(),
+                                   [table, type](benchmark::State& s) { matmul(s, *table, type, 32, Weights::kFromMemory); });
     }
     for (const DType type : {DType::kQ4_K, DType::kF16}) {
       benchmark::RegisterBenchmark((prefix + "matmul/" + dtype_name(type) + "/tokens:64/cols:4096").c_str(),
-                                   [table, type](benchmark::State& s) { matmul(s, *table, type, 64, 4096); });
+                                   [table, type](benchmark::State& s) { matmul(s, *table, type, 64, Weights::kInCache, 4096); });
     }
     for (const auto& [name, type] : {std::pair{"f32", KvType::kF32}, {"f16", KvType::kF16}, {"q8", KvType::kQ8}}) {
       for (const uint32_t queries : {1u, 8u, 32u}) {

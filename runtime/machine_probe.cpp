@@ -125,8 +125,8 @@ ReadLoop read_loop() {
 
 MultiplyLoop multiply_loop([[maybe_unused]] std::string_view isa) {
 #if defined(__x86_64__)
-  if (isa == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni")) return {multiply_avx512, 8 * 64};
-  if ((isa == "avx512" || isa == "avx2") && __builtin_cpu_supports("avx2")) return {multiply_avx2, 8 * 32};
+  if (isa.starts_with("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni")) return {multiply_avx512, 8 * 64};
+  if ((isa.starts_with("avx512") || isa == "avx2") && __builtin_cpu_supports("avx2")) return {multiply_avx2, 8 * 32};
 #endif
   return {multiply_plain, 16};
 }

@@ -6,6 +6,7 @@
 // tokens share the decoding of a column of blocks, which stays in the L1 cache together with the partial sums of a tile.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -19,11 +20,56 @@ namespace {
 
 constexpr int kGroup = static_cast<int>(kGroupRows);
 constexpr int kHalves = kGroup / kLanes;  // vectors of a group
-constexpr uint32_t kTokenTile = 32;       // tokens that meet one decoding
+constexpr uint32_t kTokenTile = 48;       // tokens that meet one decoding, at most
 constexpr uint32_t kBlockSums = 8;
 constexpr size_t kPrefetchBytes = 8192;  // ahead of where one token reads
 
 constexpr bool has_sub_scales(BlockForm form) { return form == kSubScale || form == kSubScaleOffset; }
+
+// What is made of an activation block's sums and scale for one type of weights; the same for all rows.
+enum class SumUse {
+  kNone,
+  kStart,   // -bias * (X_0 + X_1): integer sums begin there, which takes the bias of the codes off again
+  kStarts,  // -bias * X_0 and -bias * X_1, where the halves have integer sums of their own
+  kOffset   // f32(xsum) * xs, which offsets are multiplied with
+};
+
+template <typename D>
+constexpr SumUse sum_use() {
+  if (D::form == kScaleOffset) return SumUse::kOffset;
+  if (D::bias <= 0) return SumUse::kNone;
+  if (D::form == kScale) return SumUse::kStart;
+  return D::form == kTwoScales || (kExactBytes && D::form == kSubScale) ? SumUse::kStarts : SumUse::kNone;
+}
+
+// Whether integer sums hold a bias that a factor of the row has to take off.
+template <typename D>
+constexpr bool kBiasLeft = has_sub_scales(D::form) && D::bias > 0 && sum_use<D>() == SumUse::kNone;
+
+// That for eight blocks: integers, or the bits of floats; `high` for the second halves.
+struct alignas(32) SumsOfEight {
+  int32_t value[8];
+  int32_t high[8];
+};
+
+// For blocks [at, at + count) of a view, count at most 8.
+template <typename D>
+TIERPACK_INLINE void prepare_sums(const ActivationView& x, size_t at, uint32_t count, SumsOfEight& out) {
+  constexpr SumUse kUse = sum_use<D>();
+  static_assert(D::form != kScaleOffset || D::bias == 0);
+  if constexpr (kUse == SumUse::kNone) return;
+  const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  const __m256i sums = _mm256_maskload_epi32(x.sum + at, mask);
+  constexpr int kFactor = kUse == SumUse::kOffset ? 1 : -D::bias;
+  __m256i made = _mm256_madd_epi16(sums, _mm256_set1_epi32(kUse == SumUse::kStarts ? kFactor & 0xFFFF : kFactor << 16 | (kFactor & 0xFFFF)));
+  if constexpr (kUse == SumUse::kOffset) {
+    made = _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(made), _mm256_maskload_ps(x.scale + at, mask)));
+  }
+  _mm256_store_si256(reinterpret_cast<__m256i*>(out.value), made);
+  if constexpr (kUse == SumUse::kStarts) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out.high), _mm256_madd_epi16(sums, _mm256_set1_epi32(kFactor << 16)));
+  }
+}
 
 // Columns of a decoder for the vectors of a group.
 template <typename D>
@@ -54,7 +100,7 @@ struct Factors {
         sub_scale[0] = shuffle_bytes(pair, in_each_lane(0, 1, 0, 1));
         sub_scale[1] = shuffle_bytes(pair, in_each_lane(2, 3, 2, 3));
       }
-      if constexpr (D::bias > 0) bias_pair = mul_shorts(pair, all_shorts(-D::bias));
+      if constexpr (kBiasLeft<D>) bias_pair = mul_shorts(pair, all_shorts(-D::bias));
     }
   }
 };
@@ -64,6 +110,15 @@ struct BlockInput {
   const int8_t* q;
   const float* scale;
   const int32_t* sum;
+  const int32_t* prepared;  // its place in SumsOfEight::value
+
+  // Where the integer sum of half h begins.
+  template <SumUse Use>
+  TIERPACK_INLINE Ints start(int h) const {
+    if constexpr (Use == SumUse::kStart) return broadcast_int(prepared);
+    if constexpr (Use == SumUse::kStarts) return broadcast_int(prepared + 8 * h);
+    return zero_ints();
+  }
 };
 
 // The integer sums of Count tokens with a block, by h where the form keeps them apart. code(half, j) gives the decoder's vectors,
@@ -75,7 +130,9 @@ struct IntegerSums {
 
   // Sums of the products, biases included. One vector of codes meets all tokens before the next is needed.
   template <typename Code, typename Magnitude>
-  TIERPACK_INLINE void add(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const int8_t* const (&q)[Count]) {
+  TIERPACK_INLINE void add(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const int8_t* const (&q)[Count],
+                           [[maybe_unused]] const BlockInput (&x)[Count]) {
+    constexpr SumUse kUse = sum_use<D>();
 #if defined(__AVX512VNNI__)
     (void)magnitude, (void)f;
 #pragma GCC unroll 8
@@ -84,7 +141,8 @@ struct IntegerSums {
 #pragma GCC unroll 4
       for (int t = 0; t < Count; ++t) {
         Ints& s = sum[t][0][kSums == 2 ? j / 4 : 0];
-        s = _mm512_dpbusd_epi32(j % (8 / kSums) == 0 ? zero_ints() : s, c, broadcast_int(q[t] + 4 * j));
+        if (j % (8 / kSums) == 0) s = x[t].template start<kUse>(j / 4);
+        s = _mm512_dpbusd_epi32(s, c, broadcast_int(q[t] + 4 * j));
       }
     }
 #else
@@ -100,57 +158,53 @@ struct IntegerSums {
       const Ints c[kHalves] = {code(0, j), code(1, j)};
       Ints m[kHalves] = {c[0], c[1]};
       if constexpr (D::bias == kSigned) m[0] = magnitude(0, j), m[1] = magnitude(1, j);
+      // Looks as if it changed them: the compiler would load the codes from memory again for every second token.
+      if constexpr (Count > 1) asm("" : "+x"(m[0]), "+x"(m[1]));
 #pragma GCC unroll 4
       for (int t = 0; t < Count; ++t) {
         const Ints broadcast = broadcast_int(q[t] + 4 * j);
 #pragma GCC unroll 2
         for (int h = 0; h < kHalves; ++h) {
-          const Ints x = D::bias == kSigned ? _mm256_sign_epi8(broadcast, c[h]) : broadcast;
-          const Ints pairs = _mm256_maddubs_epi16(m[h], x);
+          const Ints activations = D::bias == kSigned ? _mm256_sign_epi8(broadcast, c[h]) : broadcast;
+          const Ints pairs = _mm256_maddubs_epi16(m[h], activations);
           run[t][h] = j % kRun == 0 ? pairs : _mm256_add_epi16(run[t][h], pairs);
           if (j % kRun != kRun - 1) continue;
           const Ints scaled = _mm256_madd_epi16(run[t][h], kScaled ? f[h].sub_scale[j / 4] : all_shorts(1));
           Ints& s = sum[t][h][kSums == 2 ? j / 4 : 0];
-          s = j % (8 / kSums) < kRun ? scaled : add_ints(s, scaled);
+          if (j % (8 / kSums) >= kRun) s = add_ints(s, scaled);
+          else s = kUse == SumUse::kStart || kUse == SumUse::kStarts ? add_ints(x[t].template start<kUse>(j / 4), scaled) : scaled;
         }
       }
     }
 #endif
   }
 
-  // Adds the block to `Count` times 16 partial sums, after taking off what a bias added too much.
+  // Adds the block to `Count` times 16 partial sums, after taking off what a bias added too much where the sums did not start so.
   TIERPACK_INLINE void finish(const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count], float* partial) const {
 #pragma GCC unroll 4
     for (int t = 0; t < Count; ++t) {
       const Floats xs = all_floats(*x[t].scale);
-      const Ints x_sums = broadcast_int(x[t].sum);
+      [[maybe_unused]] const Ints x_sums = broadcast_int(x[t].sum);
 #pragma GCC unroll 2
       for (int h = 0; h < kHalves; ++h) {
         float* const at = partial + t * kGroup + h * kLanes;
         Floats p = load_floats(at);
-        Ints dot = sum[t][h][0];
+        [[maybe_unused]] Ints dot = sum[t][h][0];
         if constexpr (D::form == kTwoScales) {
-          Ints high = sum[t][h][kSums - 1];
-          if constexpr (D::bias > 0) {
-            dot = add_pairs(dot, all_ints(static_cast<uint16_t>(-D::bias)), x_sums);
-            high = add_pairs(high, all_ints(static_cast<uint32_t>(-D::bias) << 16), x_sums);
-          }
           p = fma(to_floats(dot), mul(f[h].scale, xs), p);
-          store_floats(at, fma(to_floats(high), mul(f[h].scale_high, xs), p));
+          store_floats(at, fma(to_floats(sum[t][h][kSums - 1]), mul(f[h].scale_high, xs), p));
           continue;
         }
         if constexpr (has_sub_scales(D::form)) {
           if constexpr (kExactBytes) {
             dot = add_ints(mul_ints(dot, f[h].sub_scale[0]), mul_ints(sum[t][h][kSums - 1], f[h].sub_scale[1]));
           }
-          if constexpr (D::bias > 0) dot = add_pairs(dot, f[h].bias_pair, x_sums);
-        } else if constexpr (D::bias > 0) {
-          dot = add_pairs(dot, all_shorts(-D::bias), x_sums);
+          if constexpr (kBiasLeft<D>) dot = add_pairs(dot, f[h].bias_pair, x_sums);
         }
         p = fma(to_floats(dot), mul(f[h].scale, xs), p);
-        if constexpr (D::form == kScaleOffset || D::form == kSubScaleOffset) {
-          const Ints moved = add_pairs(zero_ints(), D::form == kScaleOffset ? all_shorts(1) : f[h].sub_offset, x_sums);
-          p = fma(to_floats(moved), mul(f[h].offset, xs), p);
+        if constexpr (D::form == kScaleOffset) p = fma(f[h].offset, as_floats(broadcast_int(x[t].prepared)), p);
+        if constexpr (D::form == kSubScaleOffset) {
+          p = fma(to_floats(add_pairs(zero_ints(), f[h].sub_offset, x_sums)), mul(f[h].offset, xs), p);
         }
         store_floats(at, p);
       }
@@ -175,7 +229,7 @@ TIERPACK_INLINE void multiply(Code&& code, Magnitude&& magnitude, const Factors<
       q[t] = moved[t];
     }
   }
-  sums.add(code, magnitude, f, q);
+  sums.add(code, magnitude, f, q, x);
   sums.finish(f, x, partial);
 }
 
@@ -203,12 +257,23 @@ TIERPACK_INLINE void prefetch_share(const std::byte* column, int b) {
   for (size_t at = 0; at < kShare; at += 64) _mm_prefetch(reinterpret_cast<const char*>(share + at), _MM_HINT_T1);
 }
 
+// While many tokens meet a column, the memory fetches what lies about `kAhead` bytes on: a whole number of columns.
+template <typename D>
+TIERPACK_INLINE void prefetch_column(const std::byte* column) {
+  constexpr size_t kColumn = D::block_bytes * kGroup;
+  constexpr size_t kAhead = (2048 + kColumn - 1) / kColumn * kColumn;
+#pragma GCC unroll 1
+  for (size_t at = 0; at < kColumn; at += 64) _mm_prefetch(reinterpret_cast<const char*>(column + kAhead + at), _MM_HINT_T1);
+}
+
 template <typename D>
 void one_token(const std::byte* group, const ActivationView& x, float* y) {
   alignas(64) float partial[kBlockSums][kGroup] = {};
   const uint32_t blocks = x.n / 32;
   const std::byte* column = group;
+  SumsOfEight prepared;
   for (uint32_t first = 0; first < blocks; first += D::blocks, column += D::block_bytes * kGroup) {
+    if (D::blocks == 8 || first % 8 == 0) prepare_sums<D>(x, first, std::min(8u, blocks - first), prepared);
     auto d = halves_of<D>(column);
 #pragma GCC unroll 8
     for (int b = 0; b < D::blocks; ++b) {
@@ -220,7 +285,7 @@ void one_token(const std::byte* group, const ActivationView& x, float* y) {
         f[h].load(d[h], b);
       }
       const uint32_t at = first + static_cast<uint32_t>(b);
-      const BlockInput input[1] = {{x.q + size_t{32} * at, x.scale + at, x.sum + at}};
+      const BlockInput input[1] = {{x.q + size_t{32} * at, x.scale + at, x.sum + at, prepared.value + at % 8}};
       const auto code = [&](int h, int j) __attribute__((always_inline)) { return d[h].code(b, j); };
       const auto magnitude = [&](int h, int j) __attribute__((always_inline)) { return absolute(d[h].code(b, j)); };
       multiply<D, D::transposed, 1>(code, magnitude, f, input, partial[D::blocks == 8 ? b : at % kBlockSums]);
@@ -286,14 +351,22 @@ void many_tokens(const std::byte* group, const ActivationView& x, uint32_t first
   for (auto& sums : partial) std::memset(sums, 0, tokens * sizeof(sums[0]));
   const uint32_t blocks = x.n / 32;
   Decoded<D> column;
+  SumsOfEight prepared[kTokenTile];
   constexpr uint32_t kAtOnce = tokens_at_once<D>();
   for (uint32_t begin = 0; begin < blocks; begin += D::blocks) {
-    column.load(group + begin * (D::block_bytes * kGroup / D::blocks));
+    const std::byte* const packed = group + begin * (D::block_bytes * kGroup / D::blocks);
+    column.load(packed);
+    prefetch_column<D>(packed);
+    if (sum_use<D>() != SumUse::kNone && begin % 8 == 0) {
+      for (uint32_t t = 0; t < tokens; ++t) {
+        prepare_sums<D>(x, size_t{first + t} * blocks + begin, std::min(8u, blocks - begin), prepared[t]);
+      }
+    }
     for (uint32_t b = 0; b < D::blocks; ++b) {
       float(*const sums)[kGroup] = partial[(begin + b) % kBlockSums];
       const auto input = [&](uint32_t t) __attribute__((always_inline)) -> BlockInput {
         const size_t at = size_t{first + t} * blocks + begin + b;
-        return {x.q + 32 * at, x.scale + at, x.sum + at};
+        return {x.q + 32 * at, x.scale + at, x.sum + at, prepared[t].value + (begin + b) % 8};
       };
       const auto code = [&](int h, int j) __attribute__((always_inline)) { return column.code[b][h][j]; };
       const auto magnitude = [&](int h, int j) __attribute__((always_inline)) {
@@ -334,8 +407,10 @@ bool multiply_groups(const Product& p) {
       one_token<D>(group, p.x, p.y + r);
       continue;
     }
-    for (uint32_t t = 0; t < p.x.tokens; t += kTokenTile) {
-      many_tokens<D>(group, p.x, t, p.x.tokens - t < kTokenTile ? p.x.tokens - t : kTokenTile, p.y + r, p.y_stride);
+    const uint32_t tiles = (p.x.tokens + kTokenTile - 1) / kTokenTile;
+    for (uint32_t i = 0; i < tiles; ++i) {
+      const uint32_t first = p.x.tokens * i / tiles, end = p.x.tokens * (i + 1) / tiles;
+      many_tokens<D>(group, p.x, first, end - first, p.y + r, p.y_stride);
     }
   }
   return true;

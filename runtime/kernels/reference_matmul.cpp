@@ -39,7 +39,7 @@ float add_block(BlockForm form, const Block& w, const int8_t* q, float scale, in
       return std::fma(static_cast<float>(dot[0] + dot[1]), w.scale * scale, partial);
     case BlockForm::kScaleOffset:
       partial = std::fma(static_cast<float>(dot[0] + dot[1]), w.scale * scale, partial);
-      return std::fma(static_cast<float>(half_sum[0] + half_sum[1]), w.offset * scale, partial);
+      return std::fma(w.offset, static_cast<float>(half_sum[0] + half_sum[1]) * scale, partial);
     case BlockForm::kSubScale:
       return std::fma(static_cast<float>(w.sub_scale[0] * dot[0] + w.sub_scale[1] * dot[1]), w.scale * scale, partial);
     case BlockForm::kSubScaleOffset:
