@@ -10,6 +10,7 @@
 //   code(b, j)                  codes of elements 4j .. 4j + 3 of block b
 //   scale(b), scale_high(b), offset(b), sub_scales(b), sub_offsets(b)
 //                               what the form needs; pairs lie as two i16 in a lane
+//   sub_scale(b, h)             instead of sub_scales(b), where products of bytes are exact: one, as i32
 #pragma once
 
 #include "formats/dtype_blocks.h"

@@ -92,15 +92,19 @@ struct Factors {
     if constexpr (D::form == kScaleOffset || D::form == kSubScaleOffset) offset = d.offset(b);
     if constexpr (D::form == kSubScaleOffset) sub_offset = d.sub_offsets(b);
     if constexpr (has_sub_scales(D::form)) {
-      const Ints pair = d.sub_scales(b);
-      if constexpr (kExactBytes) {
-        sub_scale[0] = shift_right_signed(shift_left(pair, 16), 16);
-        sub_scale[1] = shift_right_signed(pair, 16);
+      if constexpr (requires { d.sub_scale(b, 0); }) {
+        sub_scale[0] = d.sub_scale(b, 0), sub_scale[1] = d.sub_scale(b, 1);
       } else {
-        sub_scale[0] = shuffle_bytes(pair, in_each_lane(0, 1, 0, 1));
-        sub_scale[1] = shuffle_bytes(pair, in_each_lane(2, 3, 2, 3));
+        const Ints pair = d.sub_scales(b);
+        if constexpr (kExactBytes) {
+          sub_scale[0] = shift_right_signed(shift_left(pair, 16), 16);
+          sub_scale[1] = shift_right_signed(pair, 16);
+        } else {
+          sub_scale[0] = shuffle_bytes(pair, in_each_lane(0, 1, 0, 1));
+          sub_scale[1] = shuffle_bytes(pair, in_each_lane(2, 3, 2, 3));
+        }
+        if constexpr (kBiasLeft<D>) bias_pair = mul_shorts(pair, all_shorts(-D::bias));
       }
-      if constexpr (kBiasLeft<D>) bias_pair = mul_shorts(pair, all_shorts(-D::bias));
     }
   }
 };

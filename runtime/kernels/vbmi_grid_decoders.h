@@ -2,47 +2,56 @@
 // decoder is.
 //
 // 64 indices, four of each of 16 rows, are looked up at once in tables of bytes. An entry's elements are packed: two of a
-// grid of four are the nibbles of a byte, four of a grid of eight its pairs of bits; a second table has the other half. Taken apart,
-// byte k of a vector holds element 4k + j of its 16: activations are permuted to match, not codes. Signs are single
-// bits picked into a mask.
+// grid of four take three bits each of a byte, four of a grid of eight two bits; a second table has the other half. Two
+// sign bits are moved beside the numbers of two elements, and six such bits are looked up again: what comes out is a signed code.
+// Byte k of a vector holds element 4k + j of its 16: activations are permuted to match, not codes.
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "runtime/kernels/group_matmul.h"
 
 namespace tierpack::kernels {
 namespace {
 
-// Entries of a grid taken apart: elements of the first and the second half, as numbers of values.
+// Entries of a grid taken apart: elements of the first and the second half, as numbers of values. vpermb reads six bits of an
+// index: `first` and `second` have the codes of the two elements in them, whatever the bits say that are not theirs.
 template <size_t N>
 struct PackedGrid {
   alignas(64) uint8_t half[2][N];
-  alignas(16) uint8_t low[16], high[16];  // values of nibbles: of the number or the low two bits; of the high two bits
+  alignas(64) uint8_t first[64], second[64];
 };
 
-// Four elements an entry, up to 16 values.
+// Four elements an entry, up to 8 values. A byte holds the number of its first element in bits 0 .. 2 and that of its second in bits 5 .. 7;
+// between them come their signs. The index of the second element is the byte's upper half.
 template <size_t N>
 PackedGrid<N> pack(const std::array<uint32_t, N>& grid) {
   PackedGrid<N> packed{};
-  int values = 0;
+  std::vector<uint32_t> values;
   const auto number = [&](uint32_t value) {
-    for (int i = 0; i < values; ++i) {
-      if (packed.low[i] == 128 + value) return i;
-    }
-    TIERPACK_CHECK(values < 16);
-    packed.low[values] = static_cast<uint8_t>(128 + value);
-    return values++;
+    const auto found = std::find(values.begin(), values.end(), value);
+    if (found == values.end()) values.push_back(value);
+    TIERPACK_CHECK(values.size() <= 8);
+    return std::find(values.begin(), values.end(), value) - values.begin();
   };
   for (size_t i = 0; i < N; ++i) {
-    for (int k = 0; k < 4; ++k) packed.half[k / 2][i] |= static_cast<uint8_t>(number(grid[i] >> (8 * k) & 255) << (k % 2 * 4));
+    for (int k = 0; k < 4; ++k) packed.half[k / 2][i] |= static_cast<uint8_t>(number(grid[i] >> (8 * k) & 255) << (k % 2 * 5));
+  }
+  values.resize(8);
+  for (size_t i = 0; i < 64; ++i) {
+    const uint32_t value = values[i % 8], other = values[i / 2 % 8];
+    packed.first[i] = static_cast<uint8_t>(i & 8 ? 128 - value : 128 + value);
+    packed.second[i] = static_cast<uint8_t>(i & 1 ? 128 - other : 128 + other);
   }
   return packed;
 }
 
-// Eight elements an entry, three values.
+// Eight elements an entry, three values with the codes of either sign. An index holds the numbers of two elements in bits 0 .. 3 and
+// their signs in bits 4 and 5.
 template <size_t N>
-PackedGrid<N> pack(const std::array<uint64_t, N>& grid, const uint8_t (&value)[3], const uint8_t (&coded)[3]) {
+PackedGrid<N> pack(const std::array<uint64_t, N>& grid, const uint8_t (&value)[3], const uint8_t (&positive)[3],
+                   const uint8_t (&negative)[3]) {
   PackedGrid<N> packed{};
   for (size_t i = 0; i < N; ++i) {
     for (int k = 0; k < 8; ++k) {
@@ -51,9 +60,10 @@ PackedGrid<N> pack(const std::array<uint64_t, N>& grid, const uint8_t (&value)[3
       packed.half[k / 4][i] |= static_cast<uint8_t>(number << (2 * (k % 4)));
     }
   }
-  for (size_t i = 0; i < 16; ++i) {
-    packed.low[i] = coded[std::min<size_t>(i % 4, 2)];
-    packed.high[i] = coded[std::min<size_t>(i / 4, 2)];
+  for (size_t i = 0; i < 64; ++i) {
+    const size_t first = std::min<size_t>(i % 4, 2), second = std::min<size_t>(i / 4 % 4, 2);
+    packed.first[i] = i & 16 ? negative[first] : positive[first];
+    packed.second[i] = i & 32 ? negative[second] : positive[second];
   }
   return packed;
 }
@@ -64,6 +74,12 @@ TIERPACK_INLINE Ints bit_numbers(int b0, int b1, int b2, int b3) {
   return _mm512_set1_epi64(static_cast<int64_t>(uint64_t{even + 0x20202020u} << 32 | even));
 }
 TIERPACK_INLINE __mmask64 bits_of(Ints lanes, Ints numbers) { return _mm512_bitshuffle_epi64_mask(lanes, numbers); }
+
+// For vpmultishiftqb: byte k of a lane becomes the eight bits from number b_k of the lane on. Bits around it come from beyond.
+TIERPACK_INLINE Ints bits_from(int b0, int b1, int b2, int b3) { return bit_numbers(b0 & 63, b1 & 63, b2 & 63, b3 & 63); }
+
+// Bits of `yes` where the mask has ones, of `no` elsewhere.
+TIERPACK_INLINE Ints either(Ints mask, Ints yes, Ints no) { return _mm512_ternarylogic_epi32(mask, yes, no, 0xCA); }
 
 // table[index + 256 * high...]: the bits of an index from 8 on are masks.
 template <int N>
@@ -94,50 +110,44 @@ struct VbmiDecoder : ColumnDecoder<Form, 8, Bytes, Bias, 255> {
   TIERPACK_INLINE VbmiDecoder(const std::byte* c, uint32_t r, const PackedGrid<N>& g) : Base(c, r), grid(g) {}
   TIERPACK_INLINE Ints code(int, int j) const { return codes[j]; }
 
-  // 128 + magnitude becomes 128 - magnitude where the sign is set.
-  TIERPACK_INLINE static Ints with_signs(Ints v, Ints signs, int n0, int n1, int n2, int n3) {
-    return _mm512_mask_sub_epi8(v, bits_of(signs, bit_numbers(n0, n1, n2, n3)), zero_ints(), v);
+  // Codes of the elements that an index has first and second.
+  TIERPACK_INLINE void put_pair(int j, Ints first_index, Ints second_index) {
+    codes[j] = _mm512_permutexvar_epi8(first_index, load_ints(grid.first));
+    codes[j + 1] = _mm512_permutexvar_epi8(second_index, load_ints(grid.second));
   }
 
   // Half h of the block from four indices a lane, four elements each; sign e of the block is bit e of `signs`.
   TIERPACK_INLINE void put_quads(int h, Ints index, const __mmask64 (&high)[3], Ints signs) {
-    const Ints values = repeat16(grid.low);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
-      const Ints pair = looked_up<N>(grid.half[i], index, high);
-      const Ints nibble[2] = {pair & all_bytes(15), shift_right(pair, 4) & all_bytes(15)};
-#pragma GCC unroll 2
-      for (int k = 0; k < 2; ++k) {
-        const int e = 16 * h + 2 * i + k;
-        codes[4 * h + 2 * i + k] = with_signs(shuffle_bytes(values, nibble[k]), signs, e, e + 4, e + 8, e + 12);
-      }
+      const int e = 16 * h + 2 * i;
+      const Ints moved = _mm512_multishift_epi64_epi8(bits_from(e - 3, e + 1, e + 5, e + 9), signs);
+      const Ints pair = either(all_bytes(0x18), moved, looked_up<N>(grid.half[i], index, high));
+      put_pair(4 * h + 2 * i, pair, shift_right(pair, 4));
     }
   }
 
-  // The block's values from indices of l = 0, 2, 1, 3, eight elements each, before any signs.
-  TIERPACK_INLINE void put_octets(Ints index, const __mmask64 (&high)[3]) {
+  // The block from indices of l = 0, 2, 1, 3, eight elements each. signs(h, j) has the signs of elements j and j + 1 of the four of each
+  // byte of half h in bits 4 and 5.
+  template <typename Signs>
+  TIERPACK_INLINE void put_octets(Ints index, const __mmask64 (&high)[3], Signs&& signs) {
     const Ints a = looked_up<N>(grid.half[0], index, high), b = looked_up<N>(grid.half[1], index, high);
-    const Ints even = all_ints(0x00FF00FF);
-    const Ints half[2] = {_mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAA, a, shift_left(b, 8)) , (shift_right(a, 8) & even) | _mm512_andnot_si512(even, b)};
-    const Ints low = repeat16(grid.low), top = repeat16(grid.high);
+    const Ints even = all_ints(0x00FF00FF), numbers = all_bytes(0x0F);
+    const Ints half[2] = {either(even, a, shift_left(b, 8)), either(even, shift_right(a, 8), b)};
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
-      const Ints first = half[h] & all_bytes(15), second = shift_right(half[h], 4) & all_bytes(15);
-      codes[4 * h] = shuffle_bytes(low, first);
-      codes[4 * h + 1] = shuffle_bytes(top, first);
-      codes[4 * h + 2] = shuffle_bytes(low, second);
-      codes[4 * h + 3] = shuffle_bytes(top, second);
+      const Ints first = either(numbers, half[h], signs(h, 0)), second = either(numbers, shift_right(half[h], 4), signs(h, 2));
+      put_pair(4 * h, first, first);
+      put_pair(4 * h + 2, second, second);
     }
   }
 
-  // Signs of octet l in byte `byte[l]` of each lane.
-  TIERPACK_INLINE void put_signs(Ints signs, int byte0, int byte1, int byte2, int byte3) {
-    const int byte[4] = {byte0, byte1, byte2, byte3};
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const int first = 8 * byte[j / 4 * 2] + j % 4, second = 8 * byte[j / 4 * 2 + 1] + j % 4;
-      codes[j] = with_signs(codes[j], signs, first, first + 4, second, second + 4);
-    }
+  // The same with the signs of octet l in byte `byte[l]` of each lane.
+  TIERPACK_INLINE void put_octets(Ints index, const __mmask64 (&high)[3], Ints signs, const int (&byte)[4]) {
+    put_octets(index, high, [&](int h, int j) __attribute__((always_inline)) {
+      const int first = 8 * byte[2 * h] + j - 4, second = 8 * byte[2 * h + 1] + j - 4;
+      return _mm512_multishift_epi64_epi8(bits_from(first, first + 4, second, second + 4), signs);
+    });
   }
 
   TIERPACK_INLINE static Ints in_octet_order(Ints four) { return shuffle_bytes(four, in_each_lane(0, 2, 1, 3)); }
@@ -156,11 +166,17 @@ TIERPACK_INLINE Ints vbmi_signs_of_28_bits(Ints word) {
   return _mm512_gf2p8affine_epi64_epi8(_mm512_multishift_epi64_epi8(from, word), parity_matrix(0), 0);
 }
 
+// 2 s + 1 for nibble h of byte b % 4.
+TIERPACK_INLINE Ints odd_nibble(Ints unit, int b, int h) {
+  const int from = 8 * (b % 4) + 4 * h - 1;
+  return _mm512_ternarylogic_epi32(from < 0 ? shift_left(unit, 1) : shift_right(unit, from), all_ints(30), all_ints(1), 0xEA);
+}
+
 constexpr __mmask64 kNoBits[3] = {0, 0, 0};
 constexpr uint8_t kIq2Values[3] = {8, 25, 43};
-constexpr uint8_t kIq2Coded[3] = {128 + 8, 128 + 25, 128 + 43};
+constexpr uint8_t kIq2Positive[3] = {128 + 8, 128 + 25, 128 + 43}, kIq2Negative[3] = {128 - 8, 128 - 25, 128 - 43};
 constexpr uint8_t kIq1Values[3] = {0xFF, 0, 1};
-constexpr uint8_t kIq1Coded[3] = {2, 10, 18};  // 8 g + 1 + bias
+constexpr uint8_t kIq1Positive[3] = {2, 10, 18}, kIq1Negative[3] = {0, 8, 16};  // 8 g +- 1 + bias
 
 inline const PackedGrid<256>& iq3xxs_packed() {
   static const PackedGrid<256> packed = pack(kIq3xxsGrid);
@@ -171,19 +187,19 @@ inline const PackedGrid<512>& iq3s_packed() {
   return packed;
 }
 inline const PackedGrid<256>& iq2xxs_packed() {
-  static const PackedGrid<256> packed = pack(kIq2xxsGrid, kIq2Values, kIq2Coded);
+  static const PackedGrid<256> packed = pack(kIq2xxsGrid, kIq2Values, kIq2Positive, kIq2Negative);
   return packed;
 }
 inline const PackedGrid<512>& iq2xs_packed() {
-  static const PackedGrid<512> packed = pack(kIq2xsGrid, kIq2Values, kIq2Coded);
+  static const PackedGrid<512> packed = pack(kIq2xsGrid, kIq2Values, kIq2Positive, kIq2Negative);
   return packed;
 }
 inline const PackedGrid<1024>& iq2s_packed() {
-  static const PackedGrid<1024> packed = pack(kIq2sGrid, kIq2Values, kIq2Coded);
+  static const PackedGrid<1024> packed = pack(kIq2sGrid, kIq2Values, kIq2Positive, kIq2Negative);
   return packed;
 }
 inline const PackedGrid<2048>& iq1_packed() {
-  static const PackedGrid<2048> packed = pack(kIq1sGrid, kIq1Values, kIq1Coded);
+  static const PackedGrid<2048> packed = pack(kIq1sGrid, kIq1Values, kIq1Positive, kIq1Negative);
   return packed;
 }
 
@@ -220,8 +236,7 @@ struct VbmiIQ2_XXS : VbmiDecoder<kScale, sizeof(BlockIQ2_XXS), 128, 256> {
   TIERPACK_INLINE VbmiIQ2_XXS(const std::byte* c, uint32_t r) : VbmiDecoder(c, r, iq2xxs_packed()) {}
   TIERPACK_INLINE Ints word(int b) const { return unit(offsetof(BlockIQ2_XXS, qs), 2 * b + 1); }
   TIERPACK_INLINE void prepare(int b) {
-    put_octets(in_octet_order(unit(offsetof(BlockIQ2_XXS, qs), 2 * b)), kNoBits);
-    put_signs(vbmi_signs_of_28_bits(word(b)), 0, 1, 2, 3);
+    put_octets(in_octet_order(unit(offsetof(BlockIQ2_XXS, qs), 2 * b)), kNoBits, vbmi_signs_of_28_bits(word(b)), {0, 1, 2, 3});
   }
   TIERPACK_INLINE Floats scale(int b) const { return top_bits_scale(half(offsetof(BlockIQ2_XXS, d)), word(b), 0.25f); }
 };
@@ -232,14 +247,12 @@ struct VbmiIQ2_XS : VbmiDecoder<kSubScale, sizeof(BlockIQ2_XS), 128, 512> {
     const Ints first = unit(offsetof(BlockIQ2_XS, qs), 2 * b), second = unit(offsetof(BlockIQ2_XS, qs), 2 * b + 1);
     const Ints even = all_ints(0x00FF00FF);
     // Of l = 0, 2, 1, 3: the low bytes of the words, and the high ones with the ninth bit and the signs.
-    const Ints low = (first & even) | (shift_left(second, 8) & all_ints(0xFF00FF00));
-    const Ints high = (shift_right(first, 8) & even) | (second & all_ints(0xFF00FF00));
+    const Ints low = either(even, first, shift_left(second, 8)), high = either(even, shift_right(first, 8), second);
     const __mmask64 ninth[3] = {_mm512_test_epi8_mask(high, all_bytes(1)), 0, 0};
-    put_octets(low, ninth);
-    put_signs(_mm512_gf2p8affine_epi64_epi8(high, parity_matrix(1), 0), 0, 2, 1, 3);
+    put_octets(low, ninth, _mm512_gf2p8affine_epi64_epi8(high, parity_matrix(1), 0), {0, 2, 1, 3});
   }
   TIERPACK_INLINE Floats scale(int) const { return mul(half(offsetof(BlockIQ2_XS, d)), all_floats(0.125f)); }
-  TIERPACK_INLINE Ints sub_scales(int b) const { return odd_nibbles(unit(offsetof(BlockIQ2_XS, scales), b / 4), b); }
+  TIERPACK_INLINE Ints sub_scale(int b, int h) const { return odd_nibble(unit(offsetof(BlockIQ2_XS, scales), b / 4), b, h); }
 };
 
 struct VbmiIQ2_S : VbmiDecoder<kSubScale, sizeof(BlockIQ2_S), 128, 1024> {
@@ -248,14 +261,13 @@ struct VbmiIQ2_S : VbmiDecoder<kSubScale, sizeof(BlockIQ2_S), 128, 1024> {
     const Ints qh = unit(offsetof(BlockIQ2_S, qh), b / 4);
     const int n = 8 * (b % 4);
     const __mmask64 high[3] = {bits_of(qh, bit_numbers(n, n + 4, n + 2, n + 6)), bits_of(qh, bit_numbers(n + 1, n + 5, n + 3, n + 7)), 0};
-    put_octets(in_octet_order(unit(offsetof(BlockIQ2_S, qs), b)), high);
-    put_signs(unit(offsetof(BlockIQ2_S, signs), b), 0, 1, 2, 3);
+    put_octets(in_octet_order(unit(offsetof(BlockIQ2_S, qs), b)), high, unit(offsetof(BlockIQ2_S, signs), b), {0, 1, 2, 3});
   }
   TIERPACK_INLINE Floats scale(int) const { return mul(half(offsetof(BlockIQ2_S, d)), all_floats(0.125f)); }
-  TIERPACK_INLINE Ints sub_scales(int b) const { return odd_nibbles(unit(offsetof(BlockIQ2_S, scales), b / 4), b); }
+  TIERPACK_INLINE Ints sub_scale(int b, int h) const { return odd_nibble(unit(offsetof(BlockIQ2_S, scales), b / 4), b, h); }
 };
 
-// Codes 8 g + delta + 9 of the ternary grids: the table has those of delta = 1.
+// Codes 8 g + delta + 9 of the ternary grids: delta takes the place of signs.
 template <typename Base>
 struct VbmiTernary : VbmiDecoder<Base::form, Base::block_bytes, 9, 2048> {
   using Decoder = VbmiDecoder<Base::form, Base::block_bytes, 9, 2048>;
@@ -269,16 +281,10 @@ struct VbmiTernary : VbmiDecoder<Base::form, Base::block_bytes, 9, 2048> {
       const int n = first + i;
       bits[i] = bits_of(high, bit_numbers(n, n + 2 * step, n + step, n + 3 * step));
     }
-    this->put_octets(this->in_octet_order(low), bits);
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
+    this->put_octets(this->in_octet_order(low), bits, [&](int h, int) __attribute__((always_inline)) {
       const int a = first + delta[2 * h], b = first + delta[2 * h + 1];
-      const __mmask64 minus = bits_of(high, bit_numbers(a, a, b, b));
-#pragma GCC unroll 4
-      for (int j = 4 * h; j < 4 * h + 4; ++j) {
-        this->codes[j] = _mm512_mask_sub_epi8(this->codes[j], minus, this->codes[j], all_bytes(2));
-      }
-    }
+      return _mm512_maskz_mov_epi8(bits_of(high, bit_numbers(a, a, b, b)), all_bytes(0x30));
+    });
   }
 };
 
