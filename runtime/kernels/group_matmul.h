@@ -26,6 +26,12 @@ constexpr size_t kPrefetchBytes = 8192;  // ahead of where one token reads
 
 constexpr bool has_sub_scales(BlockForm form) { return form == kSubScale || form == kSubScaleOffset; }
 
+// Makes the compiler read `object` from memory, where broadcasting costs nothing; from a register it takes two shuffles.
+template <typename T>
+TIERPACK_INLINE void in_memory(T& object) {
+  asm("" : "+m"(object));
+}
+
 // What is made of an activation block's sums and scale for one type of weights; the same for all rows.
 enum class SumUse {
   kNone,
@@ -69,6 +75,7 @@ TIERPACK_INLINE void prepare_sums(const ActivationView& x, size_t at, uint32_t c
   if constexpr (kUse == SumUse::kStarts) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(out.high), _mm256_madd_epi16(sums, _mm256_set1_epi32(kFactor << 16)));
   }
+  in_memory(out);
 }
 
 // Columns of a decoder for the vectors of a group.
@@ -230,6 +237,7 @@ TIERPACK_INLINE void multiply(Code&& code, Magnitude&& magnitude, const Factors<
       const __m256i index = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
       const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q[t]));
       _mm256_store_si256(reinterpret_cast<__m256i*>(moved[t]), _mm256_shuffle_epi8(v, index));
+      in_memory(moved[t]);
       q[t] = moved[t];
     }
   }
