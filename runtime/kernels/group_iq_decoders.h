@@ -106,10 +106,13 @@ struct DecodeIQ2_XXS : GridDecoder<kScale, sizeof(BlockIQ2_XXS), 43> {
 
 struct DecodeIQ2_XS : GridDecoder<kSubScale, sizeof(BlockIQ2_XS), 43> {
   using GridDecoder::GridDecoder;
+  // Of l = 0, 2, 1, 3, from the block's two units.
+  TIERPACK_INLINE static Ints explicit_signs(Ints first, Ints second) {
+    return with_parity((shift_right(first, 9) & all_ints(0x007F007F)) | (shift_right(second, 1) & all_ints(0x7F007F00)));
+  }
   TIERPACK_INLINE void prepare(int b) {
     const Ints first = unit(offsetof(BlockIQ2_XS, qs), 2 * b), second = unit(offsetof(BlockIQ2_XS, qs), 2 * b + 1);
-    // Signs of l = 0, 2, 1, 3.
-    const Ints signs = with_parity((shift_right(first, 9) & all_ints(0x007F007F)) | (shift_right(second, 1) & all_ints(0x7F007F00)));
+    const Ints signs = explicit_signs(first, second);
 #pragma GCC unroll 4
     for (int l = 0; l < 4; ++l) {
       const Ints pair = l < 2 ? first : second;

@@ -410,13 +410,13 @@ struct Product {
 };
 
 // Whole groups. Returns true, for tables of the types that have a decoder.
-template <typename D>
+template <typename D, auto OneToken = one_token<D>>
 bool multiply_groups(const Product& p) {
   const size_t row_stride = row_bytes(p.w.dtype, p.w.cols);
   for (uint32_t r = p.row_begin; r < p.row_end; r += kGroup) {
     const std::byte* group = p.w.data + r * row_stride;
     if (p.x.tokens == 1) {
-      one_token<D>(group, p.x, p.y + r);
+      OneToken(group, p.x, p.y + r);
       continue;
     }
     const uint32_t tiles = (p.x.tokens + kTokenTile - 1) / kTokenTile;

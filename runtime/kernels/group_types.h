@@ -2,6 +2,9 @@
 #pragma once
 
 #include "runtime/kernels/group_matmul.h"
+#if !defined(__AVX512F__)
+#include "runtime/kernels/avx2_grid_products.h"
+#endif
 
 namespace tierpack::kernels {
 namespace {
@@ -26,6 +29,7 @@ bool multiply_groups_of(const Product& p) {
     case DType::kQ6_K: return multiply_groups<DecodeQ6_K>(p);
     case DType::kTQ2_0: return multiply_groups<DecodeTQ2_0>(p);
     case DType::kIQ4_XS: return multiply_groups<DecodeIQ4_XS>(p);
+#if defined(__AVX512F__)
     case DType::kIQ3_XXS: return multiply_groups<DecodeIQ3_XXS>(p);
     case DType::kIQ3_S: return multiply_groups<DecodeIQ3_S>(p);
     case DType::kIQ2_XXS: return multiply_groups<DecodeIQ2_XXS>(p);
@@ -33,6 +37,15 @@ bool multiply_groups_of(const Product& p) {
     case DType::kIQ2_S: return multiply_groups<DecodeIQ2_S>(p);
     case DType::kIQ1_S: return multiply_groups<DecodeIQ1_S>(p);
     case DType::kIQ1_M: return multiply_groups<DecodeIQ1_M>(p);
+#else
+    case DType::kIQ3_XXS: return multiply_groups<DecodeIQ3_XXS, grid_one_token<OneTokenIQ3_XXS>>(p);
+    case DType::kIQ3_S: return multiply_groups<DecodeIQ3_S, grid_one_token<OneTokenIQ3_S>>(p);
+    case DType::kIQ2_XXS: return multiply_groups<DecodeIQ2_XXS, grid_one_token<OneTokenIQ2_XXS>>(p);
+    case DType::kIQ2_XS: return multiply_groups<DecodeIQ2_XS, grid_one_token<OneTokenIQ2_XS>>(p);
+    case DType::kIQ2_S: return multiply_groups<DecodeIQ2_S, grid_one_token<OneTokenIQ2_S>>(p);
+    case DType::kIQ1_S: return multiply_groups<DecodeIQ1_S, grid_one_token<OneTokenIQ1_S>>(p);
+    case DType::kIQ1_M: return multiply_groups<DecodeIQ1_M, grid_one_token<OneTokenIQ1_M>>(p);
+#endif
     default: return false;
   }
 }
