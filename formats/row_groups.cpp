@@ -239,6 +239,22 @@ void from_row_groups(DType type, uint64_t rows, uint64_t cols, Bytes in, Mutable
   permute<Direction::kFromGroups>(type, rows, cols, in, out);
 }
 
+void pad_row_group(DType type, uint32_t rows, uint64_t cols, const std::byte* in, std::byte* out) {
+  TIERPACK_CHECK(rows > 0 && rows < kGroupRows);
+  const uint64_t stride = row_bytes(type, cols);
+  const uint64_t block_bytes = traits(type).block_bytes;
+  std::memset(out, 0, kGroupRows * stride);
+  for (uint32_t row = 0; row < rows; ++row) {
+    for (uint64_t at = 0; at < stride; at += block_bytes) {
+      const std::byte* const block = in + row * stride + at;
+      std::byte* const column = out + kGroupRows * at;
+      for_units(group_fields(type), row, [&](size_t in_block, size_t in_column, uint32_t bytes) {
+        copy_unit(column + in_column, block + in_block, bytes);
+      });
+    }
+  }
+}
+
 void load_grouped_block(DType type, const std::byte* group, uint64_t column, uint32_t row, std::byte* block) {
   const std::byte* base = group + column * traits(type).block_bytes * kGroupRows;
   for_units(group_fields(type), row, [&](size_t in_block, size_t in_column, uint32_t bytes) {

@@ -50,6 +50,10 @@ bool has_row_groups(DType type, uint64_t rows);
 void to_row_groups(DType type, uint64_t rows, uint64_t cols, Bytes in, MutableBytes out);
 void from_row_groups(DType type, uint64_t rows, uint64_t cols, Bytes in, MutableBytes out);
 
+// A whole group of the first 1 .. 15 rows that `in` holds row by row, and of rows of zero bytes. `out` holds 16 * row_bytes(type, cols)
+// bytes and must not overlap.
+void pad_row_group(DType type, uint32_t rows, uint64_t cols, const std::byte* in, std::byte* out);
+
 // Block `column` of row `row` (0 .. 15) of the group that begins at `group`, as it lies in a row: block_bytes bytes.
 void load_grouped_block(DType type, const std::byte* group, uint64_t column, uint32_t row, std::byte* block);
 

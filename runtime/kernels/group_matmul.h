@@ -23,6 +23,7 @@ constexpr int kHalves = kGroup / kLanes;  // vectors of a group
 constexpr uint32_t kTokenTile = 48;       // tokens that meet one decoding, at most
 constexpr uint32_t kBlockSums = 8;
 constexpr size_t kPrefetchBytes = 8192;  // ahead of where one token reads
+constexpr size_t kTailBytes = 256 << 10;  // of the stack, for a padded group
 
 constexpr bool has_sub_scales(BlockForm form) { return form == kSubScale || form == kSubScaleOffset; }
 
@@ -402,7 +403,7 @@ void many_tokens(const std::byte* group, const ActivationView& x, uint32_t first
 
 // A product: rows [row_begin, row_end) of w with every token of x.
 struct Product {
-  const MatrixView& w;
+  MatrixView w;
   uint32_t row_begin, row_end;
   const ActivationView& x;
   float* y;
@@ -430,8 +431,29 @@ bool multiply_groups(const Product& p) {
 
 using Matmul = decltype(KernelTable::matmul);
 
-// The matmul of a table: plain numbers and rows behind the last whole group by their own ways, groups by `groups`, which
-// answers false for types it does not know; those go to `others`.
+// Rows row_begin .. row_end behind the last whole group: laid into a group with rows of zeros on the stack, and multiplied as
+// one. False if there is no room for it.
+[[gnu::noinline]] bool multiply_tail(const Product& p, bool (*groups)(const Product&)) {
+  alignas(64) std::byte padded[kTailBytes];
+  alignas(64) float y[kTokenTile][kGroup];
+  const size_t row_stride = row_bytes(p.w.dtype, p.w.cols);
+  if (row_stride * kGroup > sizeof(padded)) return false;
+  const uint32_t rows = p.row_end - p.row_begin;
+  pad_row_group(p.w.dtype, rows, p.w.cols, p.w.data + p.row_begin * row_stride, padded);
+  for (uint32_t t = 0; t < p.x.tokens; t += kTokenTile) {
+    ActivationView x = p.x;
+    x.tokens = std::min(kTokenTile, p.x.tokens - t);
+    x.q += size_t{t} * x.n;
+    x.scale += size_t{t} * (x.n / 32);
+    x.sum += size_t{t} * (x.n / 32);
+    if (!groups({{p.w.dtype, padded, kGroup, p.w.cols}, 0, kGroup, x, y[0], kGroup})) return false;
+    for (uint32_t i = 0; i < x.tokens; ++i) std::memcpy(p.y + (t + i) * p.y_stride + p.row_begin, y[i], rows * sizeof(float));
+  }
+  return true;
+}
+
+// The matmul of a table: plain numbers by their own way, row groups by `groups`, which answers false for types it does not know;
+// those go to `others`.
 TIERPACK_INLINE void group_matmul(const Product& p, bool (*groups)(const Product&), Matmul others) {
   TIERPACK_CHECK(p.x.n == p.w.cols && p.row_begin <= p.row_end && p.row_end <= p.w.rows);
   if (!traits(p.w.dtype).quantised) return avx2_ops::matmul_plain(p.w, p.row_begin, p.row_end, p.x, p.y, p.y_stride);
@@ -440,7 +462,8 @@ TIERPACK_INLINE void group_matmul(const Product& p, bool (*groups)(const Product
   if (!groups({p.w, p.row_begin, grouped, p.x, p.y, p.y_stride})) {
     return others(p.w, p.row_begin, p.row_end, p.x, p.y, p.y_stride);
   }
-  if (grouped < p.row_end) reference_ops::matmul(p.w, grouped, p.row_end, p.x, p.y, p.y_stride);
+  if (grouped == p.row_end || multiply_tail({p.w, grouped, p.row_end, p.x, p.y, p.y_stride}, groups)) return;
+  reference_ops::matmul(p.w, grouped, p.row_end, p.x, p.y, p.y_stride);
 }
 
 }  // namespace

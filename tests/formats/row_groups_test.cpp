@@ -173,6 +173,20 @@ std::vector<DType> all() {
   return out;
 }
 
+TEST_P(EveryDtype, PaddedGroupIsTheGroupOfThoseRowsAndZeros) {
+  const DType type = GetParam();
+  if (!traits(type).quantised) return;
+  const uint64_t cols = 3ull * std::max(traits(type).block_elements, 32u), stride = row_bytes(type, cols);
+  for (const uint32_t rows : {1u, 7u, kGroupRows - 1}) {
+    const std::vector<std::byte> in = random_bytes(rows * stride);
+    std::vector<std::byte> whole(kGroupRows * stride), expected(whole.size()), out(whole.size(), std::byte{0xEE});
+    std::copy(in.begin(), in.end(), whole.begin());
+    to_row_groups(type, kGroupRows, cols, whole, expected);
+    pad_row_group(type, rows, cols, in.data(), out.data());
+    EXPECT_EQ(out, expected) << rows << " rows";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(RowGroups, EveryDtype, testing::ValuesIn(all()),
                          [](const auto& name) { return std::string(dtype_name(name.param)); });
 
