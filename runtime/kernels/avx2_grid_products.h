@@ -18,8 +18,8 @@ struct IndexPairs {
   TIERPACK_INLINE void put(Ints v) { _mm256_store_si256(reinterpret_cast<__m256i*>(half), v); }
 };
 
-// Entries at four indices that are loaded together and taken apart in registers: loads are what there is least of. GCC has to be kept
-// from loading indices again one by one.
+// Entries at four indices that are loaded together and taken apart in registers: loads are what there is least of. GCC has to be
+// kept from loading indices again one by one.
 template <typename Entry>
 struct FourEntries {
   const Entry* entry[4];
