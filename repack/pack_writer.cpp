@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "formats/float_scan.h"
 #include "formats/pack_layout.h"
 #include "formats/row_groups.h"
 #include "verify/ordered_lanes.h"
@@ -72,8 +73,9 @@ bool rows_of_pages(const RowTable& table, const Extent& extent, Bytes pages, Mut
 class PackWriter {
  public:
   PackWriter(const RepackSource& source, const RepackPlan& plan, const fs::path& directory, uint64_t extent_bytes_max,
-             ThreadTeam& team, Progress& progress)
-      : source_(source), plan_(plan), directory_(directory), max_(extent_bytes_max), team_(team), progress_(progress),
+             bool allow_nonfinite, ThreadTeam& team, Progress& progress)
+      : source_(source), plan_(plan), directory_(directory), max_(extent_bytes_max), allow_nonfinite_(allow_nonfinite), team_(team),
+        progress_(progress),
         manifest_(plan.manifest) {}
 
   PackManifest run() {
@@ -154,6 +156,7 @@ class PackWriter {
       }
       return {};
     }
+    if (!allow_nonfinite_) require_finite_scales(shard, extent, part);
     const Xxh128 checksum = xxh3_128(part);
     TIERPACK_CHECK(extent.target_bytes <= buffer.size());
     const MutableBytes stored = buffer.first(extent.target_bytes);
@@ -169,6 +172,17 @@ class PackWriter {
     const std::lock_guard lock(writing_[target]);
     files_[target]->write_at(extent.target_offset, part);
     return checksum;
+  }
+
+  void require_finite_scales(size_t shard, const Extent& extent, Bytes part) const {
+    if (!extent.of_tensor || !traits(extent.dtype).quantised || !has_nonfinite_codes(extent.dtype)) return;
+    const FloatScan found = scan_floats(extent.dtype, part);
+    if (found.clean()) return;
+    const std::string& name = source_.shards[shard].bytes->name();
+    fail(ErrorKind::kCorrupt,
+         "{}: {} of the {} block scales from byte {} to {} are NaN or infinite, and so would be every product with them; no pack was "
+         "written. `tierpack verify --deep` names the tensors. Fetch the file again, or pass --allow-nonfinite",
+         name, found.nan + found.inf, dtype_name(extent.dtype), extent.source_offset, extent.source_offset + extent.source_bytes);
   }
 
   // Whether bytes read back are an extent: put into the source's order again they have its checksum.
@@ -286,6 +300,7 @@ class PackWriter {
   const RepackPlan& plan_;
   const fs::path& directory_;
   const uint64_t max_;
+  const bool allow_nonfinite_;
   ThreadTeam& team_;
   Progress& progress_;
   PackManifest manifest_;
@@ -297,8 +312,8 @@ class PackWriter {
 }  // namespace
 
 PackManifest write_pack(const RepackSource& source, const RepackPlan& plan, const fs::path& directory,
-                        uint64_t extent_bytes_max, ThreadTeam& team, Progress& progress) {
-  return PackWriter(source, plan, directory, extent_bytes_max, team, progress).run();
+                        uint64_t extent_bytes_max, bool allow_nonfinite, ThreadTeam& team, Progress& progress) {
+  return PackWriter(source, plan, directory, extent_bytes_max, allow_nonfinite, team, progress).run();
 }
 
 std::vector<Sha256Digest> hash_shards(const RepackSource& source, ThreadTeam& team, Progress& progress) {

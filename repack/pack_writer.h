@@ -25,10 +25,13 @@ constexpr uint64_t copy_buffer_bytes(int threads, uint64_t extent_bytes_max) {
 // files' SHA-256 are computed over the bytes read back. Throws kCorrupt when a promise is broken or the source changes
 // meanwhile, kCapacity when the disk is full.
 //
+// Block scales of quantised tensors are finite: the products of the runtime may take it for granted, because what is loaded has the
+// checksums of what was looked at here. kCorrupt where one is not, unless `allow_nonfinite`.
+//
 // Extents of the plan are at most `extent_bytes_max` long; memory is copy_buffer_bytes() and nothing that grows with
 // the model but the plan. `progress` is told the bytes of both passes.
 PackManifest write_pack(const RepackSource& source, const RepackPlan& plan, const std::filesystem::path& directory,
-                        uint64_t extent_bytes_max, ThreadTeam& team, Progress& progress);
+                        uint64_t extent_bytes_max, bool allow_nonfinite, ThreadTeam& team, Progress& progress);
 
 // Only the hashes of the shards, in parallel.
 std::vector<Sha256Digest> hash_shards(const RepackSource& source, ThreadTeam& team, Progress& progress);

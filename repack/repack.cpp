@@ -123,6 +123,7 @@ CommandRun setup_repack(CLI::App& app) {
       ->excludes(profile);
   app.add_option("--memory", options->memory, "Memory for copying")->capture_default_str();
   app.add_option("--jobs", options->job.jobs, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_flag("--allow-nonfinite", options->job.allow_nonfinite, "Pack block scales that are NaN or infinite all the same");
   app.add_flag("--force", options->job.force, "Replace another pack of that name");
   app.add_flag("--dry-run", options->job.dry_run, "Say what would be written, write nothing");
   app.add_flag("--json", options->json, "Print the result as one JSON object");

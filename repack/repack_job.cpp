@@ -153,7 +153,7 @@ RepackReport repack(const RepackOptions& options) {
   require_disk(target, report.pack_bytes);
   {
     Progress progress("repacking " + source->name, report.source_bytes + segment_bytes(plan), options.progress);
-    report.manifest = write_pack(*source, plan, part.path(), budget.extent_bytes, team, progress);
+    report.manifest = write_pack(*source, plan, part.path(), budget.extent_bytes, options.allow_nonfinite, team, progress);
   }
   // The reader's own checks, before the name is given.
   Pack::open(part.path());

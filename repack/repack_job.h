@@ -22,6 +22,7 @@ struct RepackOptions {
   bool drop_profile = false;     // natural order, even if the source is a pack with a profile
   uint64_t memory = kMemoryDefault;
   int jobs = 1;
+  bool allow_nonfinite = false;  // pack block scales that are NaN or infinite
   bool force = false;            // replace another pack at the target
   bool dry_run = false;          // plan only
   std::string tool_version;

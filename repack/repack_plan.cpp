@@ -56,13 +56,26 @@ class ExtentCutter {
   }
 
   void add_copy(Extent::Kind kind, Target target, uint64_t target_offset, uint64_t bytes) {
+    Extent extent;
+    extent.kind = kind;
+    extent.target = target;
+    add_pieces(extent, target_offset, bytes, max_);
+  }
+
+  // Bytes of a tensor that go as they are, cut between blocks.
+  void add_tensor_copy(Target target, uint64_t target_offset, DType dtype, uint64_t bytes) {
+    Extent extent;
+    extent.target = target;
+    extent.of_tensor = true;
+    extent.dtype = dtype;
+    add_pieces(extent, target_offset, bytes, max_ - max_ % traits(dtype).block_bytes);
+  }
+
+  void add_pieces(Extent extent, uint64_t target_offset, uint64_t bytes, uint64_t step_max) {
     while (bytes > 0) {
-      Extent extent;
-      extent.kind = kind;
-      extent.target = target;
-      extent.source_bytes = std::min(bytes, max_);
+      extent.source_bytes = std::min(bytes, step_max);
       extent.target_offset = target_offset;
-      extent.target_bytes = kind == Extent::Kind::kZeros ? 0 : extent.source_bytes;
+      extent.target_bytes = extent.kind == Extent::Kind::kZeros ? 0 : extent.source_bytes;
       add(extent);
       target_offset += extent.source_bytes;
       bytes -= extent.source_bytes;
@@ -80,6 +93,7 @@ class ExtentCutter {
       Extent extent;
       extent.kind = Extent::Kind::kGroups;
       extent.target = target;
+      extent.of_tensor = true;
       extent.dtype = dtype;
       extent.columns = columns;
       extent.source_bytes = std::min(left, step_max);
@@ -89,14 +103,14 @@ class ExtentCutter {
       target_offset += extent.source_bytes;
       left -= extent.source_bytes;
     }
-    add_copy(Extent::Kind::kCopy, target, target_offset, behind);
+    add_tensor_copy(target, target_offset, dtype, behind);
   }
 
   // Every matrix of a tensor with more dimensions has groups of its own.
   void add_dense(const DenseTensor& tensor, uint64_t bytes) {
     uint64_t at = plan_.manifest.records[tensor.record].offset;
     const Shape& shape = tensor.shape;
-    if (!has_row_groups(tensor.dtype, shape.ne[1])) return add_copy(Extent::Kind::kCopy, Target::kDense, at, bytes);
+    if (!has_row_groups(tensor.dtype, shape.ne[1])) return add_tensor_copy(Target::kDense, at, tensor.dtype, bytes);
     const uint64_t matrices = shape.ne[2] * shape.ne[3];
     for (uint64_t i = 0; i < matrices; ++i, at += bytes / matrices) {
       add_matrix(Target::kDense, at, tensor.dtype, shape.ne[0], shape.ne[1]);
@@ -155,6 +169,8 @@ class ExtentCutter {
         Extent extent;
         extent.kind = Extent::Kind::kRows;
         extent.target = Target::kRows;
+        extent.of_tensor = true;
+        extent.dtype = table.dtype;
         extent.table = i;
         extent.source_bytes = (std::min(rows, first_row + step * table.unit_rows()) - first_row) * table.row_bytes;
         extent.target_offset = table.first_page * kPageBytes + unit * table.unit_bytes();

@@ -44,7 +44,8 @@ struct Extent {
   };
   Kind kind = Kind::kCopy;
   Target target = Target::kDense;
-  DType dtype = DType::kF32;  // kGroups: of the matrix
+  bool of_tensor = false;     // whole blocks of a tensor
+  DType dtype = DType::kF32;  // of the tensor
   uint32_t table = 0;         // kRows: index into manifest.rows
   uint64_t columns = 0;       // kGroups: of the matrix
   uint64_t source_offset = 0;  // in the shard

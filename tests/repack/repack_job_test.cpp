@@ -36,6 +36,7 @@ RepackOptions options_for(const fs::path& source, const fs::path& target) {
   options.target = target;
   options.jobs = 2;
   options.tool_version = "test";
+  options.allow_nonfinite = source != kPebble;  // the others are noise
   return options;
 }
 
@@ -333,6 +334,37 @@ TEST(RepackJob, BrokenPromisesStopIt) {
   EXPECT_THAT(thrown.message, HasSubstr("noise-00002-of-00002.gguf"));
   EXPECT_FALSE(fs::exists(dir / "b.tierpack"));
   EXPECT_FALSE(fs::exists(dir / "b.tierpack.part"));
+}
+
+TEST(RepackJob, ScalesThatAreNotFiniteStopIt) {
+  const TempDirectory dir;
+  fs::create_directory(dir / "source");
+  for (const auto& file : fs::directory_iterator(kPebble)) {
+    if (file.path().extension() == ".gguf") fs::copy_file(file.path(), dir / "source" / file.path().filename());
+  }
+  const auto damage = [&](DType type, uint64_t field) {
+    const GgufSource source = open_gguf(dir / "source");
+    for (const TensorInfo& tensor : source.tensors) {
+      if (tensor.dtype != type) continue;
+      const fs::path shard = source.files[tensor.shard].name();
+      std::string bytes = read_file(shard);
+      bytes.replace(tensor.offset + 5 * traits(type).block_bytes + field, 2, std::string("\x00\x7E", 2));
+      write_file(shard, bytes);
+      return;
+    }
+    ADD_FAILURE() << "no tensor of " << dtype_name(type);
+  };
+  damage(DType::kQ4_K, 2);
+  RepackOptions options = options_for(dir / "source", dir / "a.tierpack");
+  options.allow_nonfinite = false;
+  const auto thrown = thrown_by([&] { repack(options); });
+  EXPECT_EQ(thrown.kind, ErrorKind::kCorrupt);
+  EXPECT_THAT(thrown.message, HasSubstr("1 of the Q4_K block scales"));
+  EXPECT_FALSE(fs::exists(dir / "a.tierpack"));
+  options.allow_nonfinite = true;
+  repack(options);
+  unpack({dir / "a.tierpack", dir / "out", 2, ProgressStyle::kSilent});
+  EXPECT_EQ(shards_in(dir / "source"), shards_in(dir / "out"));
 }
 
 TEST(RepackJob, ShardThatTheSumsDoNotMentionIsReported) {
