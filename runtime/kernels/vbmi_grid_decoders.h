@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include "runtime/kernels/group_matmul.h"
 
@@ -28,17 +27,19 @@ struct PackedGrid {
 template <size_t N>
 PackedGrid<N> pack(const std::array<uint32_t, N>& grid) {
   PackedGrid<N> packed{};
-  std::vector<uint32_t> values;
+  uint32_t values[8] = {};
+  int count = 0;
   const auto number = [&](uint32_t value) {
-    const auto found = std::find(values.begin(), values.end(), value);
-    if (found == values.end()) values.push_back(value);
-    TIERPACK_CHECK(values.size() <= 8);
-    return std::find(values.begin(), values.end(), value) - values.begin();
+    for (int i = 0; i < count; ++i) {
+      if (values[i] == value) return i;
+    }
+    TIERPACK_CHECK(count < 8);
+    values[count] = value;
+    return count++;
   };
   for (size_t i = 0; i < N; ++i) {
     for (int k = 0; k < 4; ++k) packed.half[k / 2][i] |= static_cast<uint8_t>(number(grid[i] >> (8 * k) & 255) << (k % 2 * 5));
   }
-  values.resize(8);
   for (size_t i = 0; i < 64; ++i) {
     const uint32_t value = values[i % 8], other = values[i / 2 % 8];
     packed.first[i] = static_cast<uint8_t>(i & 8 ? 128 - value : 128 + value);
