@@ -31,7 +31,7 @@ class ReadProbe {
 };
 
 // Products of 8-bit integers added up per second, all threads together, operands in registers: one multiply instruction and
-// one addition where the instruction does not add by itself. `isa` is the name of a kernel table: "avx512" uses VNNI,
+// one addition where the instruction does not add by itself. `isa` is the name of a kernel table: those of AVX-512 and "avx_vnni" use VNNI,
 // "avx2" maddubs, anything else plain C++.
 double measure_int8_rate(ThreadTeam& team, std::string_view isa, double seconds);
 

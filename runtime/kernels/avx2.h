@@ -6,9 +6,11 @@
 namespace tierpack::kernels {
 
 const KernelTable& avx2();
+const KernelTable& avx_vnni();
 const KernelTable& avx512();
 const KernelTable& avx512_vbmi();
 bool cpu_has_avx2();    // with FMA and F16C
+bool cpu_has_avx_vnni();  // AVX2 and AVX-VNNI
 bool cpu_has_avx512();  // F, BW, DQ, VL and VNNI
 bool cpu_has_avx512_vbmi();  // these, and VBMI, BITALG and GFNI
 

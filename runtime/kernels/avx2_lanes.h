@@ -17,8 +17,13 @@ using Ints = __m256i;   // one row a lane of 32 bits, or four bytes of a row; & 
 using Floats = __m256;  // one row a lane
 constexpr int kLanes = 8;
 
-// Products of bytes are added in 16 bits and can overflow there: codes stay small, or lend their sign to the activations.
+// With AVX-VNNI (TIERPACK_VNNI) vpdpbusd adds the products of unsigned and signed bytes in 32 bits. Without it they are added in 16 bits
+// and can overflow there: codes stay small, or lend their sign to the activations.
+#ifdef TIERPACK_VNNI
+constexpr bool kExactBytes = true;
+#else
 constexpr bool kExactBytes = false;
+#endif
 
 TIERPACK_INLINE Ints load_ints(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 TIERPACK_INLINE Floats load_halves(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
@@ -70,6 +75,17 @@ TIERPACK_INLINE Floats negate(Floats v) { return _mm256_xor_ps(v, _mm256_set1_ps
 
 // a0 * b0 + a1 * b1 of the i16 pairs of a lane, added to `sum`.
 TIERPACK_INLINE Ints add_pairs(Ints sum, Ints a, Ints b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+
+#ifdef TIERPACK_VNNI
+// The four products of unsigned bytes of `a` and signed bytes of `b` of a lane, added to `sum`.
+TIERPACK_INLINE Ints dot_bytes(Ints sum, Ints a, Ints b) {
+#ifdef __AVXVNNI__
+  return _mm256_dpbusd_avx_epi32(sum, a, b);
+#else
+  return _mm256_dpbusd_epi32(sum, a, b);
+#endif
+}
+#endif
 
 // The f16 in the low 16 bits of each lane, whose high bits are 0.
 TIERPACK_INLINE Floats from_halves(Ints v) {

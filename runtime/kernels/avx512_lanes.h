@@ -17,6 +17,7 @@ using Floats = __m512;
 constexpr int kLanes = 16;
 
 // vpdpbusd adds the products of unsigned and signed bytes in 32 bits.
+#define TIERPACK_VNNI
 constexpr bool kExactBytes = true;
 
 TIERPACK_INLINE Ints load_ints(const void* p) { return _mm512_loadu_si512(p); }
@@ -64,6 +65,7 @@ TIERPACK_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_p
 TIERPACK_INLINE Floats negate(Floats v) { return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f)); }
 
 TIERPACK_INLINE Ints add_pairs(Ints sum, Ints a, Ints b) { return _mm512_dpwssd_epi32(sum, a, b); }
+TIERPACK_INLINE Ints dot_bytes(Ints sum, Ints a, Ints b) { return _mm512_dpbusd_epi32(sum, a, b); }
 
 TIERPACK_INLINE Floats from_halves(Ints v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 

@@ -20,6 +20,13 @@ bool cpu_has_avx2() {
   return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
+bool cpu_has_avx_vnni() {
+  constexpr unsigned kAvxVnni = 1u << 4;  // EAX of leaf 7, subleaf 1
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return cpu_has_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 &&
+         (a & kAvxVnni) != 0;
+}
+
 bool cpu_has_avx512() {
   return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
@@ -35,6 +42,7 @@ std::vector<const KernelTable*> available() {
   std::vector<const KernelTable*> tables = {&reference()};
 #ifdef TIERPACK_AVX2
   if (cpu_has_avx2()) tables.push_back(&avx2());
+  if (cpu_has_avx_vnni()) tables.push_back(&avx_vnni());
   if (cpu_has_avx512()) tables.push_back(&avx512());
   if (cpu_has_avx512_vbmi()) tables.push_back(&avx512_vbmi());
 #endif

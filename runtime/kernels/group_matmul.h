@@ -145,16 +145,21 @@ struct IntegerSums {
   TIERPACK_INLINE void add(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const int8_t* const (&q)[Count],
                            [[maybe_unused]] const BlockInput (&x)[Count]) {
     constexpr SumUse kUse = sum_use<D>();
-#if defined(__AVX512VNNI__)
+#ifdef TIERPACK_VNNI
     (void)magnitude, (void)f;
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
-      const Ints c = code(0, j);
+      Ints c[kHalves];
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) c[h] = code(h, j);
 #pragma GCC unroll 4
       for (int t = 0; t < Count; ++t) {
-        Ints& s = sum[t][0][kSums == 2 ? j / 4 : 0];
-        if (j % (8 / kSums) == 0) s = x[t].template start<kUse>(j / 4);
-        s = _mm512_dpbusd_epi32(s, c, broadcast_int(q[t] + 4 * j));
+        const Ints broadcast = broadcast_int(q[t] + 4 * j);
+#pragma GCC unroll 2
+        for (int h = 0; h < kHalves; ++h) {
+          Ints& s = sum[t][h][kSums == 2 ? j / 4 : 0];
+          s = dot_bytes(j % (8 / kSums) == 0 ? x[t].template start<kUse>(j / 4) : s, c[h], broadcast);
+        }
       }
     }
 #else
@@ -353,7 +358,7 @@ struct Decoded {
 // Tokens that meet a vector of codes while it is in a register.
 template <typename D>
 constexpr int tokens_at_once() {
-  if (kExactBytes) return 2;
+  if (kExactBytes) return kHalves == 2 && !has_sub_scales(D::form) && D::form != kTwoScales ? 4 : 2;
   return 32767 / (2 * 127 * D::code_max) >= 8 && !has_sub_scales(D::form) ? 4 : 2;
 }
 

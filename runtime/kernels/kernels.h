@@ -73,7 +73,7 @@ struct AttentionQuery {
 };
 
 struct KernelTable {
-  const char* name;  // "reference", "avx2", "avx512"
+  const char* name;  // "reference", "avx2", "avx_vnni", "avx512", "avx512_vbmi"
 
   // x (n) -> q (n), scale (n/32), sum (n/32); n % 32 == 0. A block below 2^-100 becomes zeros; one with an infinity or a
   // NaN gets scale NaN, which every product with it inherits.

@@ -11,8 +11,12 @@
 
 #include "formats/dequant.h"
 #include "formats/dtype_blocks.h"
+#include "runtime/kernels/avx2.h"
 
 namespace tierpack::kernels {
+
+const KernelTable& avx_vnni_twin();
+
 namespace {
 
 // Byte positions of the binary16 scales in a packed block.
@@ -180,6 +184,14 @@ testing::AssertionResult same_bits(const std::vector<float>& expected, const std
                                        << " (" << std::hexfloat << expected[i] << ")";
   }
   return testing::AssertionSuccess();
+}
+
+std::vector<const KernelTable*> tables_with_twin() {
+  std::vector<const KernelTable*> tables = available();
+#ifdef TIERPACK_AVX2
+  if (cpu_has_avx512() && !cpu_has_avx_vnni()) tables.push_back(&avx_vnni_twin());
+#endif
+  return tables;
 }
 
 std::vector<DType> quantised_types() {

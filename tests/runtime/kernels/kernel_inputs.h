@@ -50,6 +50,10 @@ Activations quantized(std::vector<float> x, uint32_t n);
 // Equal as bits; all NaNs are one value.
 testing::AssertionResult same_bits(const std::vector<float>& expected, const std::vector<float>& found);
 
+// The tables of this CPU, and the AVX-VNNI one in the encoding of AVX-512 where the CPU has only that. That twin differs from avx2 in its
+// products alone.
+std::vector<const KernelTable*> tables_with_twin();
+
 // Types whose row a matmul can read.
 std::vector<DType> quantised_types();
 std::vector<DType> plain_types();

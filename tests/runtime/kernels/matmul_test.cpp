@@ -95,7 +95,7 @@ TEST_P(EveryType, EqualsTheReference) {
       const size_t count = size_t{tokens} * cols;
       const Activations x = quantized(random() % 2 ? uniform_vector(random, count) : adversarial_vector(random, count), cols);
       const std::vector<float> expected = product(reference(), type, weights, rows, cols, x.view());
-      for (const KernelTable* table : available()) {
+      for (const KernelTable* table : tables_with_twin()) {
         EXPECT_TRUE(same_bits(expected, product(*table, type, weights, rows, cols, x.view())))
             << table->name << " " << dtype_name(type) << " cols " << cols << " tokens " << tokens << " rows " << rows
             << " weights " << static_cast<int>(kind);
@@ -119,7 +119,7 @@ TEST_P(EveryType, ExtremesEqualTheReference) {
       if (round == 2 && kind == Weights::kSane) values[cols + 3] = std::numeric_limits<float>::quiet_NaN();
       const Activations x = quantized(values, cols);
       const std::vector<float> expected = product(reference(), type, weights, rows, cols, x.view());
-      for (const KernelTable* table : available()) {
+      for (const KernelTable* table : tables_with_twin()) {
         EXPECT_TRUE(same_bits(expected, product(*table, type, weights, rows, cols, x.view())))
             << table->name << " " << dtype_name(type) << " weights " << static_cast<int>(kind) << " round " << round;
       }
@@ -135,7 +135,7 @@ TEST_P(EveryType, ATokenAloneEqualsTheTokenInABatch) {
   const uint32_t tokens = 37;
   const std::vector<std::byte> weights = random_weights(random, type, rows, cols, Weights::kSane);
   const Activations x = quantized(uniform_vector(random, size_t{tokens} * cols), cols);
-  for (const KernelTable* table : available()) {
+  for (const KernelTable* table : tables_with_twin()) {
     const std::vector<float> batch = product(*table, type, weights, rows, cols, x.view());
     for (uint32_t t = 0; t < tokens; ++t) {
       const std::vector<float> alone = product(*table, type, weights, rows, cols, x.one(t));
@@ -157,7 +157,7 @@ TEST_P(EveryType, RowRangesWriteTheirRowsOnly) {
     std::vector<float> whole(size_t{rows} * tokens);
     reference().matmul({type, weights.data(), rows, cols}, 0, rows, x.view(), whole.data(), rows);
     const size_t stride = rows + 3;
-    for (const KernelTable* table : available()) {
+    for (const KernelTable* table : tables_with_twin()) {
       for (const auto& [begin, end] : {std::pair{0u, 16u}, {16u, 48u}, {32u, 55u}, {48u, 55u}, {16u, 16u}, {0u, 55u}}) {
         std::vector<float> y(stride * tokens, -7.0f);
         table->matmul({type, weights.data(), rows, cols}, begin, end, x.view(), y.data(), stride);
@@ -258,7 +258,7 @@ TEST(Quantize, EqualsTheReference) {
       if (round % 10 == 9) x[random() % n] = round % 20 == 9 ? std::numeric_limits<float>::infinity() : -std::nanf("");
       if (round == 0) std::fill(x.begin(), x.end(), std::numeric_limits<float>::max());
       const Activations expected = quantized(x, n);
-      for (const KernelTable* table : available()) {
+      for (const KernelTable* table : tables_with_twin()) {
         Activations found = expected;
         std::fill(found.q.begin(), found.q.end(), int8_t{55});
         table->quantize(x.data(), n, found.q.data(), found.scale.data(), found.sum.data());
@@ -323,7 +323,7 @@ TEST(Matmul, ShapesThatDisagreeAreRefused) {
   const std::vector<std::byte> weights = random_weights(random, DType::kQ8_0, 4, 64, Weights::kSane);
   const Activations x = quantized(uniform_vector(random, 32), 32);
   float y[4];
-  for (const KernelTable* table : available()) {
+  for (const KernelTable* table : tables_with_twin()) {
     EXPECT_THROW(table->matmul({DType::kQ8_0, weights.data(), 4, 64}, 0, 4, x.view(), y, 4), Error) << table->name;
     EXPECT_THROW(table->matmul({DType::kQ8_0, weights.data(), 1, 32}, 0, 2, x.view(), y, 4), Error) << table->name;
   }
@@ -339,7 +339,7 @@ TEST(Dot, EqualsAFloatingPointMatmulRow) {
     x.x = b;
     x.tokens = 1;
     x.n = n;
-    for (const KernelTable* table : available()) {
+    for (const KernelTable* table : tables_with_twin()) {
       EXPECT_TRUE(same_bits({expected}, {table->dot(a.data(), b.data(), n)})) << table->name << " n " << n;
       float y = 0;
       table->matmul({DType::kF32, reinterpret_cast<const std::byte*>(a.data()), 1, n}, 0, 1, x.view(), &y, 1);
@@ -355,7 +355,7 @@ TEST(DecodeRow, EqualsFormats) {
     const std::vector<std::byte> row = random_weights(random, t.type, 1, n, Weights::kRawBytes);
     std::vector<float> expected(n);
     dequantize_row(t.type, row.data(), expected.data(), n);
-    for (const KernelTable* table : available()) {
+    for (const KernelTable* table : tables_with_twin()) {
       std::vector<float> found(n);
       table->decode_row(t.type, row.data(), n, found.data());
       EXPECT_TRUE(same_bits(expected, found)) << table->name << " " << t.name;
