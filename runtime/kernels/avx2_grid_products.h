@@ -4,7 +4,8 @@
 // An entry costs a load of four or eight elements and a quarter of the load of its index; everything else is done for 32 elements
 // at once. A column is read twice. First its indices, signs and scales are brought into the form in which they are used, and
 // stored: an index that is needed right after its store comes too late, with hundreds of operations waiting for it. Then a loop
-// over the blocks looks up and multiplies; unrolled, it would not fit the instruction caches.
+// over the blocks looks up and multiplies; unrolled, it would not fit the instruction caches. Columns for many tokens are decoded in
+// the same two steps, into codes with a bias.
 #pragma once
 
 #include "runtime/kernels/group_matmul.h"
@@ -168,7 +169,10 @@ struct OneTokenIQ3_XXS : GridType<DecodeIQ3_XXS, 4, 62> {
     }
     share.signs = signs_of_28_bits(d.word(b));
   }
-  TIERPACK_INLINE static void multiply(const uint32_t* table, GridSum<OneTokenIQ3_XXS>& sum) { sum.add_quads(table); }
+  template <typename To>
+  TIERPACK_INLINE static void multiply(const uint32_t* table, To& sum) {
+    sum.add_quads(table);
+  }
 };
 
 struct OneTokenIQ3_S : GridType<DecodeIQ3_S, 4, 15> {
@@ -183,7 +187,10 @@ struct OneTokenIQ3_S : GridType<DecodeIQ3_S, 4, 15> {
     }
     share.signs = d.unit(offsetof(BlockIQ3_S, signs), b);
   }
-  TIERPACK_INLINE static void multiply(const uint32_t* table, GridSum<OneTokenIQ3_S>& sum) { sum.add_quads(table); }
+  template <typename To>
+  TIERPACK_INLINE static void multiply(const uint32_t* table, To& sum) {
+    sum.add_quads(table);
+  }
 };
 
 struct OneTokenIQ2_XXS : GridType<DecodeIQ2_XXS, 2, 43> {
@@ -194,7 +201,8 @@ struct OneTokenIQ2_XXS : GridType<DecodeIQ2_XXS, 2, 43> {
     share.index[1].put(odd_bytes(v));
     share.signs = signs_of_28_bits(d.word(b));
   }
-  TIERPACK_INLINE static void multiply(const uint64_t* table, GridSum<OneTokenIQ2_XXS>& sum) {
+  template <typename To>
+  TIERPACK_INLINE static void multiply(const uint64_t* table, To& sum) {
     sum.add_octets(0, table, 0, 2, 0, 2);
     sum.add_octets(1, table, 1, 3, 1, 3);
   }
@@ -208,7 +216,8 @@ struct OneTokenIQ2_XS : GridType<DecodeIQ2_XS, 2, 43> {
     share.index[1].put(second & all_shorts(511));
     share.signs = DecodeIQ2_XS::explicit_signs(first, second);
   }
-  TIERPACK_INLINE static void multiply(const uint64_t* table, GridSum<OneTokenIQ2_XS>& sum) {
+  template <typename To>
+  TIERPACK_INLINE static void multiply(const uint64_t* table, To& sum) {
     sum.add_octets(0, table, 0, 1, 0, 2);
     sum.add_octets(1, table, 2, 3, 1, 3);
   }
@@ -223,7 +232,8 @@ struct OneTokenIQ2_S : GridType<DecodeIQ2_S, 2, 43> {
     share.index[1].put(odd_bytes(v) | index_bits(high, 64, 4, 0x300));
     share.signs = d.unit(offsetof(BlockIQ2_S, signs), b);
   }
-  TIERPACK_INLINE static void multiply(const uint64_t* table, GridSum<OneTokenIQ2_S>& sum) {
+  template <typename To>
+  TIERPACK_INLINE static void multiply(const uint64_t* table, To& sum) {
     sum.add_octets(0, table, 0, 2, 0, 2);
     sum.add_octets(1, table, 1, 3, 1, 3);
   }
@@ -292,6 +302,101 @@ struct OneTokenIQ1_M : GridType<DecodeIQ1_M, 2, kIq1CodeMax, true> {
   }
 };
 
+// The shares of a column's blocks.
+template <typename T>
+TIERPACK_INLINE void prepare_shares(const std::byte* column, typename T::Share (&shares)[T::Decoder::blocks][kHalves]) {
+  using D = typename T::Decoder;
+#pragma GCC unroll 1
+  for (uint32_t h = 0; h < kHalves; ++h) {
+    const D d(column, h * kLanes);
+#pragma GCC unroll 8
+    for (int b = 0; b < D::blocks; ++b) {
+      typename T::Share& share = shares[b][h];
+      T::prepare(d, b, share);
+      share.scale = d.scale(b);
+      if constexpr (T::scaled) {
+        const Ints pair = d.sub_scales(b);
+        share.sub_scale[0] = shuffle_bytes(pair, in_each_lane(0, 1, 0, 1));
+        share.sub_scale[1] = shuffle_bytes(pair, in_each_lane(2, 3, 2, 3));
+      }
+    }
+  }
+  in_memory(shares);  // GCC would take the vectors of indices apart, at two or three operations an index
+}
+
+// Codes for many tokens, put where GridSum would multiply.
+template <typename T>
+struct GridCodes {
+  const typename T::Share& share;
+  Ints* code;
+
+  TIERPACK_INLINE void put(int j, Ints magnitude, int from) {
+    const Ints bit = all_ints(j % 2 == 0 ? 0x08040201 : 0x80402010);
+    const Ints mask = equal_bytes(shuffle_bytes(share.signs, in_each_lane(from, from, from, from)) & bit, bit);
+    code[j] = add_bytes(sub_bytes(magnitude ^ mask, mask), all_bytes(T::Decoder::bias));
+  }
+  TIERPACK_INLINE void add_quads(const uint32_t* table) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const int j = i / 2 * 4 + i % 2;
+      Ints a, b;
+      look_up(table, share.index[i], a, b);
+      put(j, a, j / 2);
+      put(j + 2, b, j / 2 + 1);
+    }
+  }
+  TIERPACK_INLINE void add_octets(int i, const uint64_t* table, int first, int second, int f, int s) {
+    Ints a[2], b[2];
+    look_up(table, share.index[i], a, b);
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; ++k) {
+      put(2 * first + k, a[k], f);
+      put(2 * second + k, b[k], s);
+    }
+  }
+};
+
+// The decoders whose columns for many tokens are decoded this way: those with signs.
+template <typename D>
+struct GridTypeOf;
+template <> struct GridTypeOf<DecodeIQ3_XXS> { using Type = OneTokenIQ3_XXS; };
+template <> struct GridTypeOf<DecodeIQ3_S> { using Type = OneTokenIQ3_S; };
+template <> struct GridTypeOf<DecodeIQ2_XXS> { using Type = OneTokenIQ2_XXS; };
+template <> struct GridTypeOf<DecodeIQ2_XS> { using Type = OneTokenIQ2_XS; };
+template <> struct GridTypeOf<DecodeIQ2_S> { using Type = OneTokenIQ2_S; };
+
+template <typename D>
+  requires requires { typename GridTypeOf<D>::Type; }
+struct Decoded<D> {
+  using T = typename GridTypeOf<D>::Type;
+  Ints code[D::blocks][kHalves][8];
+  Ints magnitude[1][kHalves][8];
+  Factors<D> factors[D::blocks][kHalves];
+
+  TIERPACK_INLINE void load(const std::byte* column) {
+    typename T::Share shares[D::blocks][kHalves];
+    prepare_shares<T>(column, shares);
+    const auto* const table = T::table();
+#pragma GCC unroll 1
+    for (int b = 0; b < D::blocks; ++b) {
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        GridCodes<T> codes{shares[b][h], code[b][h]};
+        T::multiply(table, codes);
+        factors[b][h].scale = shares[b][h].scale;
+        if constexpr (T::scaled) {
+          factors[b][h].sub_scale[0] = shares[b][h].sub_scale[0];
+          factors[b][h].sub_scale[1] = shares[b][h].sub_scale[1];
+        }
+        if constexpr (kBiasLeft<D>) {
+          const Ints pair = _mm256_blend_epi16(shares[b][h].sub_scale[0], shares[b][h].sub_scale[1], 0xAA);
+          factors[b][h].bias_pair = mul_shorts(pair, all_shorts(-D::bias));
+        }
+      }
+    }
+  }
+};
+
 template <typename T>
 void grid_one_token(const std::byte* group, const ActivationView& x, float* y) {
   using D = typename T::Decoder;
@@ -301,22 +406,7 @@ void grid_one_token(const std::byte* group, const ActivationView& x, float* y) {
   const uint32_t blocks = x.n / 32;
   const std::byte* column = group;
   for (uint32_t first = 0; first < blocks; first += D::blocks, column += D::block_bytes * kGroup) {
-#pragma GCC unroll 1
-    for (uint32_t h = 0; h < kHalves; ++h) {
-      const D d(column, h * kLanes);
-#pragma GCC unroll 8
-      for (int b = 0; b < D::blocks; ++b) {
-        typename T::Share& share = shares[b][h];
-        T::prepare(d, b, share);
-        share.scale = d.scale(b);
-        if constexpr (T::scaled) {
-          const Ints pair = d.sub_scales(b);
-          share.sub_scale[0] = shuffle_bytes(pair, in_each_lane(0, 1, 0, 1));
-          share.sub_scale[1] = shuffle_bytes(pair, in_each_lane(2, 3, 2, 3));
-        }
-      }
-    }
-    in_memory(shares);  // GCC would take the vectors of indices apart, at two or three operations an index
+    prepare_shares<T>(column, shares);
 #pragma GCC unroll 1
     for (uint32_t b = 0; b < D::blocks; ++b) {
       prefetch_share<D>(column, static_cast<int>(b));

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/kernels/group_matmul.h"
-#if !defined(__AVX512F__)
+#if !defined(__AVX512F__) && !defined(TIERPACK_VNNI)
 #include "runtime/kernels/avx2_grid_products.h"
 #endif
 
@@ -29,7 +29,7 @@ bool multiply_groups_of(const Product& p) {
     case DType::kQ6_K: return multiply_groups<DecodeQ6_K>(p);
     case DType::kTQ2_0: return multiply_groups<DecodeTQ2_0>(p);
     case DType::kIQ4_XS: return multiply_groups<DecodeIQ4_XS>(p);
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(TIERPACK_VNNI)
     case DType::kIQ3_XXS: return multiply_groups<DecodeIQ3_XXS>(p);
     case DType::kIQ3_S: return multiply_groups<DecodeIQ3_S>(p);
     case DType::kIQ2_XXS: return multiply_groups<DecodeIQ2_XXS>(p);
