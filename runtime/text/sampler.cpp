@@ -1,6 +1,7 @@
 #include "runtime/text/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -20,11 +21,24 @@ double exp_of(double x) {
   if (x < -708) return 0;  // below the smallest normal number
   constexpr double kLog2e = 1.4426950408889634;
   constexpr double kLn2High = 0.693147180369123816490, kLn2Low = 1.90821492927058770002e-10;
-  const double k = std::floor(x * kLog2e + 0.5);
+  constexpr double kToInteger = 0x1.8p52;  // added, leaves the nearest integer in the low bits
+  const double shifted = x * kLog2e + kToInteger;
+  const double k = shifted - kToInteger;
   const double r = (x - k * kLn2High) - k * kLn2Low;  // |r| <= ln(2) / 2
-  double sum = 1;
-  for (int i = 13; i > 0; --i) sum = 1 + sum * r / i;
-  return sum * power_of_two(static_cast<int>(k));
+  // The Taylor polynomial of degree 13, even and odd powers apart: two short chains of operations instead of a long one.
+  constexpr auto kInverseFactorial = [] {
+    std::array<double, 14> out{};
+    double factorial = 1;
+    for (int i = 0; i < 14; ++i) factorial *= i == 0 ? 1 : i, out[static_cast<size_t>(i)] = 1 / factorial;
+    return out;
+  }();
+  const double square = r * r;
+  double even = kInverseFactorial[12], odd = kInverseFactorial[13];
+  for (size_t i = 12; i > 0; i -= 2) {
+    even = even * square + kInverseFactorial[i - 2];
+    odd = odd * square + kInverseFactorial[i - 1];
+  }
+  return (even + odd * r) * power_of_two(static_cast<int>(k));
 }
 
 uint64_t next_random(uint64_t state[4]) {  // xoshiro256**, Blackman and Vigna
@@ -171,7 +185,11 @@ uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t
   // min-p: relative to the best token, whose weight is 1.
   weights_.clear();
   double total = 0;
+  // What lies well below the threshold needs no exponential; the logarithm's last bits do not matter for that.
+  const double hopeless = options_.min_p > 0 ? static_cast<double>(largest) + temperature * (std::log(static_cast<double>(options_.min_p)) - 0.01)
+                                             : -std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < count; ++i) {
+    if (static_cast<double>(candidates_[i].first) < hopeless) continue;
     const double one = weight(candidates_[i]);
     if (one < static_cast<double>(options_.min_p)) continue;
     candidates_[weights_.size()] = candidates_[i];
