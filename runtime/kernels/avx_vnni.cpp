@@ -14,20 +14,6 @@
 namespace tierpack::kernels {
 namespace {
 
-// Types whose codes are looked up one by one. With one token the looking up is what takes time, and avx2 does it in a way of its own.
-bool has_grid(DType type) {
-  switch (type) {
-    case DType::kIQ3_XXS:
-    case DType::kIQ3_S:
-    case DType::kIQ2_XXS:
-    case DType::kIQ2_XS:
-    case DType::kIQ2_S:
-    case DType::kIQ1_S:
-    case DType::kIQ1_M: return true;
-    default: return false;
-  }
-}
-
 void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
   if (x.tokens == 1 && has_grid(w.dtype)) return avx2_ops::matmul(w, row_begin, row_end, x, y, y_stride);
   group_matmul({w, row_begin, row_end, x, y, y_stride}, multiply_groups_of, reference_ops::matmul);

@@ -9,6 +9,20 @@
 namespace tierpack::kernels {
 namespace {
 
+// Types whose codes are looked up one by one. With one token the looking up is what takes time, and avx2 does it in a way of its own.
+constexpr bool has_grid(DType type) {
+  switch (type) {
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ1_S:
+    case DType::kIQ1_M: return true;
+    default: return false;
+  }
+}
+
 // Whole groups of a type that has a decoder here; false for the others.
 bool multiply_groups_of(const Product& p) {
   switch (p.w.dtype) {
