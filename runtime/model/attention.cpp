@@ -58,7 +58,7 @@ void normalise_and_store(const Pass& pass, const AttentionWeights& w, const Atte
         float* const key = s.k + head * dim;
         k.rms_norm(key, w.k_norm, c.norm_eps, dim, key);
         k.rope(key, cos, sin, pairs);
-        const uint64_t at = (uint64_t{pass.chunk.position(t)} * c.kv_heads + h) * row_bytes;
+        const uint64_t at = (uint64_t{h} * state.capacity + pass.chunk.position(t)) * row_bytes;
         k.store_kv(key, dim, kv_type, state.keys + at);
         k.store_kv(s.v + head * dim, dim, kv_type, state.values + at);
       }
@@ -121,8 +121,8 @@ void attend_heads(const Pass& pass, const AttentionWeights& w, const AttentionSt
           queries[n++] = {s.q + (token * c.heads + head) * query_stride, s.heads.row(token) + head * dim, sees};
         }
       }
-      const kernels::KvView cache{kv_type, state.keys + kv_head * row_bytes, state.values + kv_head * row_bytes,
-                                  c.kv_heads * row_bytes, dim};
+      const uint64_t at = kv_head * state.capacity * row_bytes;
+      const kernels::KvView cache{kv_type, state.keys + at, state.values + at, row_bytes, dim};
       k.attention(queries.data(), n, cache, visible == nullptr ? nullptr : visible + token_begin * s.visible_stride, scale);
       if (!w.gated) continue;
       for (uint32_t q = 0; q < n; ++q) k.sigmoid_mul(queries[q].q + dim, queries[q].out, dim, queries[q].out);

@@ -42,6 +42,7 @@ SessionState::Arrays SessionState::carve(Carver& carver, const ModelConfig& c, u
     const uint64_t cache = uint64_t{capacity} * c.kv_heads * kernels::kv_row_bytes(kv_type, c.head_dim);
     arrays.attention[i].keys = carver.take<std::byte>(cache);
     arrays.attention[i].values = carver.take<std::byte>(cache);
+    arrays.attention[i].capacity = capacity;
     const uint32_t ratio = c.compress_ratio.empty() ? 0 : c.compress_ratio[i];
     if (ratio == 0) continue;
     arrays.attention[i].index_tail = carver.take<float>(uint64_t{ratio} * c.indexer.head_dim);

@@ -12,8 +12,9 @@
 namespace tierpack::model {
 
 struct AttentionState {
-  std::byte* keys = nullptr;     // (capacity, KV) rows of the cache's type, rotated
-  std::byte* values = nullptr;   // (capacity, KV) rows of the cache's type
+  std::byte* keys = nullptr;     // (KV, capacity) rows of the cache's type, rotated; a head's rows follow each other
+  std::byte* values = nullptr;   // (KV, capacity) rows of the cache's type
+  uint32_t capacity = 0;
   // Only where the block has an indexer (ratio > 0):
   float* index_tail = nullptr;   // (ratio, index dim): raw keys since the last complete block of `ratio` tokens
   float* block_keys = nullptr;   // (capacity / ratio, index dim): normalised and rotated keys of complete blocks
