@@ -41,6 +41,7 @@ struct PageAligned {
   explicit PageAligned(size_t count) : storage(random_bytes(count + 4096)), data(storage.data()) {
     data += (4096 - reinterpret_cast<uintptr_t>(data) % 4096) % 4096;
   }
+  std::byte* writable() { return storage.data() + (data - storage.data()); }
 };
 
 struct Batch {
@@ -99,27 +100,36 @@ __attribute__((target("avx2"))) void read_loop(benchmark::State& state) {
 }
 #endif
 
-// `queries` heads that share one KV head, over `count` tokens.
+// `queries` heads that share one KV head, over `count` tokens; a KV head after the other of a cache larger than a core's own.
 void attention(benchmark::State& state, const KernelTable& table, KvType type, uint32_t count, uint32_t queries) {
   constexpr uint32_t kHeadDim = 128;
-  const Batch rows(count, kHeadDim);
+  constexpr uint32_t kDistinct = 1024;  // rows; the others repeat them
   const size_t row = kv_row_bytes(type, kHeadDim);
-  std::vector<std::byte> bytes(count * row);
-  for (uint32_t j = 0; j < count; ++j) table.store_kv(rows.x.data() + size_t{j} * kHeadDim, kHeadDim, type, bytes.data() + j * row);
-  const Batch batch(queries, kHeadDim);
+  const size_t head = count * row;
+  const size_t heads = std::max<size_t>(1, (size_t{64} << 20) / (2 * head));
+  PageAligned bytes(2 * heads * head);
+  std::byte* const rows = bytes.writable();
+  const Batch numbers(kDistinct, kHeadDim);
+  for (size_t j = 0; j < 2 * heads * count; ++j) {
+    table.store_kv(numbers.x.data() + j % kDistinct * kHeadDim, kHeadDim, type, rows + j * row);
+  }
+  PageAligned q(queries * kHeadDim * sizeof(float));
+  std::memcpy(q.writable(), numbers.x.data(), queries * kHeadDim * sizeof(float));
   std::vector<float> out(size_t{queries} * kHeadDim);
   std::vector<AttentionQuery> list;
   for (uint32_t i = 0; i < queries; ++i) {
-    list.push_back({batch.x.data() + size_t{i} * kHeadDim, out.data() + size_t{i} * kHeadDim, count});
+    list.push_back({reinterpret_cast<const float*>(q.data) + size_t{i} * kHeadDim, out.data() + size_t{i} * kHeadDim, count});
   }
-  const KvView cache{type, bytes.data(), bytes.data(), row, kHeadDim};
+  size_t next = 0;
   for (auto _ : state) {
+    const KvView cache{type, rows + 2 * next * head, rows + (2 * next + 1) * head, row, kHeadDim};
+    next = (next + 1) % heads;
     table.attention(list.data(), queries, cache, nullptr, 0.1f);
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }
   const double runs = static_cast<double>(state.iterations());
-  state.counters["GB/s"] = benchmark::Counter(runs * 2 * static_cast<double>(bytes.size()) / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = benchmark::Counter(runs * 2 * static_cast<double>(head) / 1e9, benchmark::Counter::kIsRate);
   state.counters["GFLOP/s"] = benchmark::Counter(runs * 4.0 * count * queries * kHeadDim / 1e9, benchmark::Counter::kIsRate);
 }
 
@@ -170,9 +180,11 @@ void register_all() {
                                    [table, type](benchmark::State& s) { matmul(s, *table, type, 64, Weights::kInCache, 4096); });
     }
     for (const auto& [name, type] : {std::pair{"f32", KvType::kF32}, {"f16", KvType::kF16}, {"q8", KvType::kQ8}}) {
-      for (const uint32_t queries : {1u, 8u, 32u}) {
-        benchmark::RegisterBenchmark((prefix + "attention/" + name + "/1024/queries:" + std::to_string(queries)).c_str(),
-                                     [table, type, queries](benchmark::State& s) { attention(s, *table, type, 1024, queries); });
+      for (const uint32_t count : {4096u, 32768u}) {
+        for (const uint32_t queries : {1u, 4u, 8u, 16u, 32u}) {
+          benchmark::RegisterBenchmark((prefix + "attention/" + name + "/" + std::to_string(count) + "/queries:" + std::to_string(queries)).c_str(),
+                                       [table, type, count, queries](benchmark::State& s) { attention(s, *table, type, count, queries); });
+        }
       }
     }
     benchmark::RegisterBenchmark((prefix + "delta_rule/128").c_str(), [table](benchmark::State& s) { delta_rule(s, *table); });
