@@ -53,15 +53,9 @@ constexpr SumUse sum_use() {
 template <typename D>
 constexpr bool kBiasLeft = has_sub_scales(D::form) && D::bias > 0 && sum_use<D>() == SumUse::kNone;
 
-// That for eight blocks: integers, or the bits of floats; `high` for the second halves.
-struct alignas(32) SumsOfEight {
-  int32_t value[8];
-  int32_t high[8];
-};
-
-// For blocks [at, at + count) of a view, count at most 8.
+// That for blocks [at, at + count) of a view, count at most 8: integers, or the bits of floats; `high` for the second halves. Writes eight.
 template <typename D>
-TIERPACK_INLINE void prepare_sums(const ActivationView& x, size_t at, uint32_t count, SumsOfEight& out) {
+TIERPACK_INLINE void prepare_sums(const ActivationView& x, size_t at, uint32_t count, int32_t* low, int32_t* high) {
   constexpr SumUse kUse = sum_use<D>();
   static_assert(D::form != kScaleOffset || D::bias == 0);
   if constexpr (kUse == SumUse::kNone) return;
@@ -72,11 +66,10 @@ TIERPACK_INLINE void prepare_sums(const ActivationView& x, size_t at, uint32_t c
   if constexpr (kUse == SumUse::kOffset) {
     made = _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(made), _mm256_maskload_ps(x.scale + at, mask)));
   }
-  _mm256_store_si256(reinterpret_cast<__m256i*>(out.value), made);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), made);
   if constexpr (kUse == SumUse::kStarts) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(out.high), _mm256_madd_epi16(sums, _mm256_set1_epi32(kFactor << 16)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high), _mm256_madd_epi16(sums, _mm256_set1_epi32(kFactor << 16)));
   }
-  in_memory(out);
 }
 
 // Columns of a decoder for the vectors of a group.
@@ -122,16 +115,20 @@ struct BlockInput {
   const int8_t* q;
   const float* scale;
   const int32_t* sum;
-  const int32_t* prepared;  // its place in SumsOfEight::value
+  const int32_t* low;   // what prepare_sums made
+  const int32_t* high;
 
   // Where the integer sum of half h begins.
   template <SumUse Use>
   TIERPACK_INLINE Ints start(int h) const {
-    if constexpr (Use == SumUse::kStart) return broadcast_int(prepared);
-    if constexpr (Use == SumUse::kStarts) return broadcast_int(prepared + 8 * h);
+    if constexpr (Use == SumUse::kStart) return broadcast_int(low);
+    if constexpr (Use == SumUse::kStarts) return broadcast_int(h == 0 ? low : high);
     return zero_ints();
   }
 };
+
+// Partial sums before a block is added: zero, or what is in memory.
+enum class Sums { kZero, kSoFar };
 
 // The integer sums of Count tokens with a block, by h where the form keeps them apart. code(half, j) gives the decoder's vectors,
 // magnitude(half, j) their |c| where they are signed.
@@ -197,6 +194,7 @@ struct IntegerSums {
   }
 
   // Adds the block to `Count` times 16 partial sums, after taking off what a bias added too much where the sums did not start so.
+  template <Sums From>
   TIERPACK_INLINE void finish(const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count], float* partial) const {
 #pragma GCC unroll 4
     for (int t = 0; t < Count; ++t) {
@@ -205,7 +203,7 @@ struct IntegerSums {
 #pragma GCC unroll 2
       for (int h = 0; h < kHalves; ++h) {
         float* const at = partial + t * kGroup + h * kLanes;
-        Floats p = load_floats(at);
+        Floats p = From == Sums::kZero ? all_floats(0.0f) : load_floats(at);
         [[maybe_unused]] Ints dot = sum[t][h][0];
         if constexpr (D::form == kTwoScales) {
           p = fma(to_floats(dot), mul(f[h].scale, xs), p);
@@ -219,7 +217,7 @@ struct IntegerSums {
           if constexpr (kBiasLeft<D>) dot = add_pairs(dot, f[h].bias_pair, x_sums);
         }
         p = fma(to_floats(dot), mul(f[h].scale, xs), p);
-        if constexpr (D::form == kScaleOffset) p = fma(f[h].offset, as_floats(broadcast_int(x[t].prepared)), p);
+        if constexpr (D::form == kScaleOffset) p = fma(f[h].offset, as_floats(broadcast_int(x[t].low)), p);
         if constexpr (D::form == kSubScaleOffset) {
           p = fma(to_floats(add_pairs(zero_ints(), f[h].sub_offset, x_sums)), mul(f[h].offset, xs), p);
         }
@@ -230,7 +228,7 @@ struct IntegerSums {
 };
 
 // Adds the products of Count tokens with a block to their partial sums. Transposed codes meet transposed activations.
-template <typename D, bool Transposed, int Count, typename Code, typename Magnitude>
+template <typename D, bool Transposed, Sums From, int Count, typename Code, typename Magnitude>
 TIERPACK_INLINE void multiply(Code&& code, Magnitude&& magnitude, const Factors<D> (&f)[kHalves], const BlockInput (&x)[Count],
                               float* partial) {
   IntegerSums<D, Count> sums;
@@ -248,7 +246,7 @@ TIERPACK_INLINE void multiply(Code&& code, Magnitude&& magnitude, const Factors<
     }
   }
   sums.add(code, magnitude, f, q, x);
-  sums.finish(f, x, partial);
+  sums.template finish<From>(f, x, partial);
 }
 
 // The tree of docs/arithmetic.md over the 8 partial sums of 16 rows; `stride` floats from one to the next.
@@ -289,9 +287,12 @@ void one_token(const std::byte* group, const ActivationView& x, float* y) {
   alignas(64) float partial[kBlockSums][kGroup] = {};
   const uint32_t blocks = x.n / 32;
   const std::byte* column = group;
-  SumsOfEight prepared;
+  alignas(32) int32_t prepared[2][8];
   for (uint32_t first = 0; first < blocks; first += D::blocks, column += D::block_bytes * kGroup) {
-    if (D::blocks == 8 || first % 8 == 0) prepare_sums<D>(x, first, std::min(8u, blocks - first), prepared);
+    if (D::blocks == 8 || first % 8 == 0) {
+      prepare_sums<D>(x, first, std::min(8u, blocks - first), prepared[0], prepared[1]);
+      in_memory(prepared);
+    }
     auto d = halves_of<D>(column);
 #pragma GCC unroll 8
     for (int b = 0; b < D::blocks; ++b) {
@@ -303,10 +304,10 @@ void one_token(const std::byte* group, const ActivationView& x, float* y) {
         f[h].load(d[h], b);
       }
       const uint32_t at = first + static_cast<uint32_t>(b);
-      const BlockInput input[1] = {{x.q + size_t{32} * at, x.scale + at, x.sum + at, prepared.value + at % 8}};
+      const BlockInput input[1] = {{x.q + size_t{32} * at, x.scale + at, x.sum + at, prepared[0] + at % 8, prepared[1] + at % 8}};
       const auto code = [&](int h, int j) __attribute__((always_inline)) { return d[h].code(b, j); };
       const auto magnitude = [&](int h, int j) __attribute__((always_inline)) { return absolute(d[h].code(b, j)); };
-      multiply<D, D::transposed, 1>(code, magnitude, f, input, partial[D::blocks == 8 ? b : at % kBlockSums]);
+      multiply<D, D::transposed, Sums::kSoFar, 1>(code, magnitude, f, input, partial[D::blocks == 8 ? b : at % kBlockSums]);
     }
   }
   store_tree(partial[0], kGroup, y);
@@ -362,49 +363,84 @@ constexpr int tokens_at_once() {
   return 32767 / (2 * 127 * D::code_max) >= 8 && !has_sub_scales(D::form) ? 4 : 2;
 }
 
-// Tokens first .. first + tokens of the view, at most a tile.
+// Integers for prepare_sums in a tile. Of long vectors a tile has fewer tokens.
+constexpr uint32_t kPreparedInts = 12288;
+
+// Tokens first .. first + tokens of a view, and one group of rows after the other.
 template <typename D>
-void many_tokens(const std::byte* group, const ActivationView& x, uint32_t first, uint32_t tokens, float* y, size_t y_stride) {
-  alignas(64) float partial[kBlockSums][kTokenTile][kGroup];
-  for (auto& sums : partial) std::memset(sums, 0, tokens * sizeof(sums[0]));
-  const uint32_t blocks = x.n / 32;
-  Decoded<D> column;
-  SumsOfEight prepared[kTokenTile];
-  constexpr uint32_t kAtOnce = tokens_at_once<D>();
-  for (uint32_t begin = 0; begin < blocks; begin += D::blocks) {
+class TokenTile {
+ public:
+  // Tokens that a tile of vectors of n elements may have; 0 if n is too long.
+  static constexpr uint32_t tokens_max(uint32_t n) {
+    if constexpr (kUse == SumUse::kNone) return kTokenTile;
+    return std::min(kTokenTile, kPreparedInts / align_up(n / 32));
+  }
+
+  TokenTile(const ActivationView& x, uint32_t first, uint32_t tokens)
+      : x_(x), first_(first), tokens_(tokens), blocks_(x.n / 32), stride_(align_up(x.n / 32)) {
+    if constexpr (kUse == SumUse::kNone) return;
+    for (uint32_t t = 0; t < tokens; ++t) {
+      for (uint32_t b = 0; b < blocks_; b += 8) {
+        const size_t to = size_t{t} * stride_ + b;
+        prepare_sums<D>(x, size_t{first + t} * blocks_ + b, std::min(8u, blocks_ - b), low_ + to, high_ + (kHighs ? to : 0));
+      }
+    }
+  }
+
+  // The arrays are local, where the compiler knows that no store changes the codes: those of a block then stay in registers.
+  void multiply_group(const std::byte* group, float* y, size_t y_stride) const {
+    alignas(64) Partial partial;
+    Decoded<D> column;
+    uint32_t begin = 0;
+    if (blocks_ < kBlockSums) std::memset(partial, 0, sizeof(partial));
+    else for (; begin < kBlockSums; begin += D::blocks) multiply_column<Sums::kZero>(group, begin, column, partial);
+    for (; begin < blocks_; begin += D::blocks) multiply_column<Sums::kSoFar>(group, begin, column, partial);
+    for (uint32_t t = 0; t < tokens_; ++t) store_tree(partial[0][t], kTokenTile * kGroup, y + (first_ + t) * y_stride);
+  }
+
+ private:
+  using Partial = float[kBlockSums][kTokenTile][kGroup];
+  static constexpr SumUse kUse = sum_use<D>();
+  static constexpr bool kHighs = kUse == SumUse::kStarts;
+  static constexpr uint32_t align_up(uint32_t blocks) { return (blocks + 7) / 8 * 8; }
+
+  // The column that begins with block `begin`.
+  template <Sums From>
+  TIERPACK_INLINE void multiply_column(const std::byte* group, uint32_t begin, Decoded<D>& column, Partial& partial) const {
+    constexpr uint32_t kAtOnce = tokens_at_once<D>();
     const std::byte* const packed = group + begin * (D::block_bytes * kGroup / D::blocks);
     column.load(packed);
     prefetch_column<D>(packed);
-    if (sum_use<D>() != SumUse::kNone && begin % 8 == 0) {
-      for (uint32_t t = 0; t < tokens; ++t) {
-        prepare_sums<D>(x, size_t{first + t} * blocks + begin, std::min(8u, blocks - begin), prepared[t]);
-      }
-    }
     for (uint32_t b = 0; b < D::blocks; ++b) {
       float(*const sums)[kGroup] = partial[(begin + b) % kBlockSums];
       const auto input = [&](uint32_t t) __attribute__((always_inline)) -> BlockInput {
-        const size_t at = size_t{first + t} * blocks + begin + b;
-        return {x.q + 32 * at, x.scale + at, x.sum + at, prepared[t].value + (begin + b) % 8};
+        const size_t at = size_t{first_ + t} * blocks_ + begin + b;
+        const size_t prepared = kUse == SumUse::kNone ? 0 : size_t{t} * stride_ + begin + b;
+        return {x_.q + 32 * at, x_.scale + at, x_.sum + at, low_ + prepared, high_ + (kHighs ? prepared : 0)};
       };
       const auto code = [&](int h, int j) __attribute__((always_inline)) { return column.code[b][h][j]; };
       const auto magnitude = [&](int h, int j) __attribute__((always_inline)) {
         return column.magnitude[D::bias == kSigned ? b : 0][h][j];
       };
       uint32_t t = 0;
-      for (; t + kAtOnce <= tokens; t += kAtOnce) {
+      for (; t + kAtOnce <= tokens_; t += kAtOnce) {
         BlockInput inputs[kAtOnce];
 #pragma GCC unroll 4
         for (uint32_t i = 0; i < kAtOnce; ++i) inputs[i] = input(t + i);
-        multiply<D, false, kAtOnce>(code, magnitude, column.factors[b], inputs, sums[t]);
+        multiply<D, false, From, kAtOnce>(code, magnitude, column.factors[b], inputs, sums[t]);
       }
-      for (; t < tokens; ++t) {
+      for (; t < tokens_; ++t) {
         const BlockInput inputs[1] = {input(t)};
-        multiply<D, false, 1>(code, magnitude, column.factors[b], inputs, sums[t]);
+        multiply<D, false, From, 1>(code, magnitude, column.factors[b], inputs, sums[t]);
       }
     }
   }
-  for (uint32_t t = 0; t < tokens; ++t) store_tree(partial[0][t], kTokenTile * kGroup, y + (first + t) * y_stride);
-}
+
+  const ActivationView x_;
+  const uint32_t first_, tokens_, blocks_, stride_;
+  alignas(32) int32_t low_[kUse == SumUse::kNone ? 1 : kPreparedInts];
+  alignas(32) int32_t high_[kHighs ? kPreparedInts : 1];
+};
 
 // A product: rows [row_begin, row_end) of w with every token of x.
 struct Product {
@@ -415,21 +451,23 @@ struct Product {
   size_t y_stride;
 };
 
-// Whole groups. Returns true, for tables of the types that have a decoder.
+// Whole groups. Returns true, for tables of the types that have a decoder; false if the vectors are too long.
 template <typename D, auto OneToken = one_token<D>>
 bool multiply_groups(const Product& p) {
   const size_t row_stride = row_bytes(p.w.dtype, p.w.cols);
-  for (uint32_t r = p.row_begin; r < p.row_end; r += kGroup) {
-    const std::byte* group = p.w.data + r * row_stride;
-    if (p.x.tokens == 1) {
-      OneToken(group, p.x, p.y + r);
-      continue;
-    }
-    const uint32_t tiles = (p.x.tokens + kTokenTile - 1) / kTokenTile;
-    for (uint32_t i = 0; i < tiles; ++i) {
-      const uint32_t first = p.x.tokens * i / tiles, end = p.x.tokens * (i + 1) / tiles;
-      many_tokens<D>(group, p.x, first, end - first, p.y + r, p.y_stride);
-    }
+  const uint32_t tokens = p.x.tokens;
+  if (tokens == 1) {
+    for (uint32_t r = p.row_begin; r < p.row_end; r += kGroup) OneToken(p.w.data + r * row_stride, p.x, p.y + r);
+    return true;
+  }
+  const uint32_t tokens_max = TokenTile<D>::tokens_max(p.x.n);
+  if (tokens_max == 0) return false;
+  // A tile of tokens stays in the L2 cache while the rows pass.
+  const uint32_t tiles = (tokens + tokens_max - 1) / tokens_max;
+  for (uint32_t i = 0; i < tiles; ++i) {
+    const uint32_t first = tokens * i / tiles, end = tokens * (i + 1) / tiles;
+    TokenTile<D> tile(p.x, first, end - first);
+    for (uint32_t r = p.row_begin; r < p.row_end; r += kGroup) tile.multiply_group(p.w.data + r * row_stride, p.y + r, p.y_stride);
   }
   return true;
 }
