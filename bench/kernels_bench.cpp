@@ -64,13 +64,21 @@ struct Batch {
 
 enum class Weights { kFromMemory, kInCache };
 
-void matmul(benchmark::State& state, const KernelTable& table, DType type, uint32_t tokens, Weights weights_are, uint32_t cols = kCols) {
+// scale_size: rows and columns of the scale blocks of a matrix of plain numbers; 0 for none.
+void matmul(benchmark::State& state, const KernelTable& table, DType type, uint32_t tokens, Weights weights_are, uint32_t cols = kCols,
+            uint32_t scale_size = 0) {
   const size_t row = row_bytes(type, cols);
   const uint32_t rows = weights_are == Weights::kFromMemory ? static_cast<uint32_t>(std::max<size_t>(64, (size_t{64} << 20) / row / 16 * 16)) : 64;
   const PageAligned weights(row * rows);
   const Batch batch(tokens, cols);
   std::vector<float> y(size_t{rows} * tokens);
-  const MatrixView w{type, weights.data, rows, cols};
+  MatrixView w{type, weights.data, rows, cols};
+  std::vector<float> scales;
+  if (scale_size > 0) {
+    scales.resize(size_t{rows + scale_size - 1} / scale_size * ((cols + scale_size - 1) / scale_size), 0.01f);
+    w.scales = scales.data();
+    w.scale_rows = w.scale_cols = scale_size;
+  }
   for (auto _ : state) {
     table.matmul(w, 0, rows, batch.view, y.data(), rows);
     benchmark::DoNotOptimize(y.data());
@@ -97,6 +105,22 @@ __attribute__((target("avx2"))) void read_loop(benchmark::State& state) {
   }
   state.counters["GB/s"] =
       benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(kBytes) / 1e9, benchmark::Counter::kIsRate);
+}
+
+// The ceiling of products of plain numbers with many tokens: twelve independent multiply-adds of eight lanes.
+__attribute__((target("avx2,fma"))) void fma_loop(benchmark::State& state) {
+  constexpr uint32_t kSums = 12, kSteps = 1000;
+  __m256 sums[kSums] = {};
+  const __m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f);
+  for (auto _ : state) {
+    for (uint32_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 12
+      for (uint32_t i = 0; i < kSums; ++i) sums[i] = _mm256_fmadd_ps(sums[i], a, b);
+    }
+    benchmark::DoNotOptimize(sums);
+  }
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * 2.0 * kSums * kSteps * 8 / 1e9, benchmark::Counter::kIsRate);
 }
 #endif
 
@@ -160,12 +184,13 @@ void elementwise(benchmark::State& state, Function&& function) {
 void register_all() {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2")) benchmark::RegisterBenchmark("read_loop", read_loop);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) benchmark::RegisterBenchmark("fma_loop", fma_loop);
 #endif
   for (const KernelTable* table : available()) {
     const std::string prefix = std::string(table->name) + "/";
     for (const DTypeTraits& t : all_dtypes()) {
       const DType type = t.type;
-      if (!t.quantised && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) continue;
+      if (!t.quantised && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16 && type != DType::kF8_E4M3) continue;
       for (const uint32_t tokens : {1u, 2u, 4u, 64u, 512u}) {
         benchmark::RegisterBenchmark((prefix + "matmul/" + t.name + "/tokens:" + std::to_string(tokens)).c_str(),
                                      [table, type, tokens](benchmark::State& s) {
@@ -174,6 +199,12 @@ void register_all() {
       }
       benchmark::RegisterBenchmark((prefix + "matmul/" + t.name + "/tokens:32/from_memory").c_str(),
                                    [table, type](benchmark::State& s) { matmul(s, *table, type, 32, Weights::kFromMemory); });
+    }
+    for (const uint32_t tokens : {1u, 2u, 4u, 64u, 512u}) {
+      benchmark::RegisterBenchmark((prefix + "matmul/F8_E4M3/128x128/tokens:" + std::to_string(tokens)).c_str(),
+                                   [table, tokens](benchmark::State& s) {
+                                     matmul(s, *table, DType::kF8_E4M3, tokens, tokens == 1 ? Weights::kFromMemory : Weights::kInCache, kCols, 128);
+                                   });
     }
     for (const DType type : {DType::kQ4_K, DType::kF16}) {
       benchmark::RegisterBenchmark((prefix + "matmul/" + dtype_name(type) + "/tokens:64/cols:4096").c_str(),

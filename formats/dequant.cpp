@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "formats/dtype_blocks.h"
 #include "formats/iq_grids.h"
+#include "formats/small_floats.h"
 
 namespace tierpack {
 namespace {
@@ -378,6 +379,7 @@ void dequantize_row(DType type, const std::byte* row, float* out, uint64_t eleme
     case DType::kF16: return convert_numbers<uint16_t>(row, out, elements, f16_to_f32);
     case DType::kBF16: return convert_numbers<uint16_t>(row, out, elements, bf16_to_f32);
     case DType::kF64: return convert_numbers<double>(row, out, elements);
+    case DType::kF8_E4M3: return convert_numbers<uint8_t>(row, out, elements, [](uint8_t code) { return kE4m3Values[code]; });
     case DType::kI8: return convert_numbers<int8_t>(row, out, elements);
     case DType::kI16: return convert_numbers<int16_t>(row, out, elements);
     case DType::kI32: return convert_numbers<int32_t>(row, out, elements);

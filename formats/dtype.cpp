@@ -21,7 +21,7 @@ constexpr DTypeTraits number(DType type, const char* name) {
   return {type, name, 1, sizeof(Number), false};
 }
 
-// In id order; sizes come from the block structs.
+// ggml's types in id order, then the others; sizes come from the block structs.
 constexpr auto kTraits = std::to_array<DTypeTraits>({
     number<float>(DType::kF32, "F32"),
     number<uint16_t>(DType::kF16, "F16"),
@@ -58,19 +58,27 @@ constexpr auto kTraits = std::to_array<DTypeTraits>({
     block<BlockNVFP4>(DType::kNVFP4, "NVFP4", 64),
     block<BlockQ1_0>(DType::kQ1_0, "Q1_0", 128),
     block<BlockQ2_0>(DType::kQ2_0, "Q2_0", 64),
+    number<uint8_t>(DType::kF8_E4M3, "F8_E4M3"),
 });
 
+constexpr bool is_ggml(const DTypeTraits& t) { return static_cast<int32_t>(t.type) >= 0; }
+constexpr auto kGgmlTypes = static_cast<size_t>(std::count_if(kTraits.begin(), kTraits.end(), is_ggml));
+static_assert(std::is_partitioned(kTraits.begin(), kTraits.end(), is_ggml));
+
+constexpr int32_t kFirstId = -2;
 constexpr int32_t kIdCount = 43;
 
-// id -> index into kTraits, -1 for ids that name no type.
+// id - kFirstId -> index into kTraits, -1 for ids that name no type.
 constexpr auto kIndex = [] {
-  std::array<int, kIdCount> index{};
+  std::array<int, kIdCount - kFirstId> index{};
   index.fill(-1);
   for (size_t i = 0; i < kTraits.size(); ++i) {
-    index[static_cast<size_t>(kTraits[i].type)] = static_cast<int>(i);
+    index[static_cast<size_t>(static_cast<int32_t>(kTraits[i].type) - kFirstId)] = static_cast<int>(i);
   }
   return index;
 }();
+
+constexpr int index_of(int32_t id) { return kIndex[static_cast<size_t>(id - kFirstId)]; }
 
 struct NamedId {
   int32_t id;
@@ -101,15 +109,16 @@ const char* name_of(const NamedId (&list)[N], int32_t id) {
 }  // namespace
 
 std::span<const DTypeTraits> all_dtypes() { return kTraits; }
+std::span<const DTypeTraits> ggml_dtypes() { return all_dtypes().first(kGgmlTypes); }
 
 const DTypeTraits& traits(DType type) {
   const auto id = static_cast<int32_t>(type);
-  TIERPACK_CHECK(id >= 0 && id < kIdCount && kIndex[static_cast<size_t>(id)] >= 0);
-  return kTraits[static_cast<size_t>(kIndex[static_cast<size_t>(id)])];
+  TIERPACK_CHECK(id >= kFirstId && id < kIdCount && index_of(id) >= 0);
+  return kTraits[static_cast<size_t>(index_of(id))];
 }
 
 std::optional<DType> dtype_from_ggml(int32_t id) {
-  if (id < 0 || id >= kIdCount || kIndex[static_cast<size_t>(id)] < 0) return std::nullopt;
+  if (id < 0 || id >= kIdCount || index_of(id) < 0) return std::nullopt;
   return static_cast<DType>(id);
 }
 

@@ -1,4 +1,5 @@
-// Element types of tensors: the ggml ids of GGUF, their block geometry, and one packed struct per quantised block.
+// Element types of tensors: the ggml ids of GGUF and the types that only safetensors knows, their block geometry, and one
+// packed struct per quantised block.
 //
 // Layouts: each struct lists its fields in byte order without padding; static_assert ties it to the size in the traits
 // table, which is built from sizeof. Source of ids and layouts: ggml (src/ggml-common.h), as restated in
@@ -14,7 +15,8 @@
 
 namespace tierpack {
 
-// Values are ggml's type ids and appear in files.
+// Values from 0 on are ggml's type ids and appear in GGUF files. Types that ggml does not know have negative values, which no
+// file holds: GGUF readers refuse them like every unknown id, packs and safetensors name their types.
 enum class DType : int32_t {
   // clang-format off
   kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kQ8_1 = 9,
@@ -22,6 +24,7 @@ enum class DType : int32_t {
   kIQ2_XXS = 16, kIQ2_XS = 17, kIQ3_XXS = 18, kIQ1_S = 19, kIQ4_NL = 20, kIQ3_S = 21, kIQ2_S = 22, kIQ4_XS = 23,
   kI8 = 24, kI16 = 25, kI32 = 26, kI64 = 27, kF64 = 28, kIQ1_M = 29, kBF16 = 30,
   kTQ1_0 = 34, kTQ2_0 = 35, kMXFP4 = 39, kNVFP4 = 40, kQ1_0 = 41, kQ2_0 = 42,
+  kF8_E4M3 = -2,
   // clang-format on
 };
 
@@ -34,12 +37,14 @@ struct DTypeTraits {
   double bits_per_weight() const { return 8.0 * block_bytes / block_elements; }
 };
 
-// All known types, in id order.
+// All known types: ggml's in id order, then the others.
 std::span<const DTypeTraits> all_dtypes();
+// Those that GGUF files can hold.
+std::span<const DTypeTraits> ggml_dtypes();
 const DTypeTraits& traits(DType type);
 inline const char* dtype_name(DType type) { return traits(type).name; }
 
-// nullopt for ids that are unknown or removed. ggml_type_problem() then says why ("removed from GGUF", "a type of
+// nullopt for ids that are unknown or removed, and for all negative ones. ggml_type_problem() then says why ("removed from GGUF", "a type of
 // ik_llama.cpp (IQ4_K)", "unknown").
 std::optional<DType> dtype_from_ggml(int32_t id);
 std::string ggml_type_problem(int32_t id);

@@ -195,6 +195,7 @@ FloatScan scan_floats(DType type, Bytes data) {
     case DType::kF16: return scan_floats(HfType::kF16, data);
     case DType::kBF16: return scan_floats(HfType::kBF16, data);
     case DType::kF64: return scan_floats(HfType::kF64, data);
+    case DType::kF8_E4M3: return scan_floats(HfType::kF8E4M3, data);
     case DType::kIQ1_M: return scan_iq1_m(data);
     case DType::kQ8_K: return scan_q8_k(data);
     case DType::kMXFP4: return scan_byte_scales(data, sizeof(BlockMXFP4), offsetof(BlockMXFP4, e), 1, 0xFF, 0xFF);

@@ -78,7 +78,9 @@ std::vector<std::byte> encode_gguf_header(const Metadata& metadata, const std::v
     writer.put_string(tensor.name);
     writer.put(tensor.shape.dims);
     for (uint32_t d = 0; d < tensor.shape.dims; ++d) writer.put(tensor.shape.ne[d]);
-    writer.put(static_cast<int32_t>(tensor.dtype));
+    const auto type = static_cast<int32_t>(tensor.dtype);
+    TIERPACK_CHECK(dtype_from_ggml(type));  // a type of GGUF
+    writer.put(type);
     writer.put(tensor.offset);
   }
   writer.out.resize(align_up(writer.out.size(), alignment));

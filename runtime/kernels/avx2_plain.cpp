@@ -1,30 +1,45 @@
 // Products with plain-number weights: 32 interleaved partial sums a (row, token) pair. One or two tokens stream through
-// a row at a time; more meet tiles of 4 rows, so that every load feeds several multiplications.
+// a row at a time. More meet the weights of a few rows and columns as f32, converted once for all of them, in tiles of 4
+// rows and 3 tokens, so that every load feeds several multiplications.
+#include <algorithm>
+
 #include "base/error.h"
 #include "formats/dequant.h"
 #include "runtime/kernels/avx2.h"
+#include "runtime/kernels/avx2_fp8.h"
 #include "runtime/kernels/avx2_vector.h"
 
 namespace tierpack::kernels::avx2_ops {
 namespace {
 
-// Readers of 8 weights from element e on.
+// Readers of 32 weights from element e on.
 struct F32Row {
   const std::byte* row;
-  __m256 load8(uint32_t e) const { return _mm256_loadu_ps(reinterpret_cast<const float*>(row) + e); }
+  void load32(uint32_t e, __m256 (&w)[4]) const {
+    for (uint32_t i = 0; i < 4; ++i) w[i] = _mm256_loadu_ps(reinterpret_cast<const float*>(row) + e + 8 * i);
+  }
 };
 
 struct F16Row {
   const std::byte* row;
-  __m256 load8(uint32_t e) const { return half_to_float(reinterpret_cast<const uint16_t*>(row) + e); }
+  void load32(uint32_t e, __m256 (&w)[4]) const {
+    for (uint32_t i = 0; i < 4; ++i) w[i] = half_to_float(reinterpret_cast<const uint16_t*>(row) + e + 8 * i);
+  }
 };
 
 struct BF16Row {
   const std::byte* row;
-  __m256 load8(uint32_t e) const {
-    const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + size_t{2} * e));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight), 16));
+  void load32(uint32_t e, __m256 (&w)[4]) const {
+    for (uint32_t i = 0; i < 4; ++i) {
+      const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + size_t{2} * (e + 8 * i)));
+      w[i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight), 16));
+    }
   }
+};
+
+struct F8Row {
+  const std::byte* row;
+  void load32(uint32_t e, __m256 (&w)[4]) const { e4m3_to_float(row + e, w); }
 };
 
 // The remaining types, through the decoder of formats.
@@ -32,100 +47,191 @@ struct DecodedRow {
   const std::byte* row;
   DType type;
   uint32_t element_bytes;
-  __m256 load8(uint32_t e) const {
-    alignas(32) float values[8];
-    dequantize_row(type, row + size_t{e} * element_bytes, values, 8);
-    return _mm256_load_ps(values);
+  void load32(uint32_t e, __m256 (&w)[4]) const {
+    alignas(32) float values[32];
+    dequantize_row(type, row + size_t{e} * element_bytes, values, 32);
+    for (uint32_t i = 0; i < 4; ++i) w[i] = _mm256_load_ps(values + 8 * i);
   }
 };
 
-// Fewer than 8 weights at the end of a row.
-inline __m256 load_end(DType type, const std::byte* row, uint32_t element_bytes, uint32_t e, uint32_t lanes) {
-  alignas(32) float values[8] = {};
-  dequantize_row(type, row + size_t{e} * element_bytes, values, lanes);
-  return _mm256_load_ps(values);
-}
-
 constexpr uint32_t kTileRows = 4;
 constexpr uint32_t kTileTokens = 3;
-constexpr uint32_t kSegment = 512;  // columns that a tile goes through at a time: its rows and tokens stay in the L1 cache
+constexpr uint32_t kSegment = 512;     // columns that are converted at a time: 4 rows of them stay in the L1 cache
+constexpr uint32_t kTokenBlock = 48;  // tokens that share a conversion; bounds the partial sums on the stack
 
-// Adds the columns from e on, fewer than 32, to the partial sums.
-template <typename Row>
-void add_tail(const Row& row, DType type, uint32_t element_bytes, const float* x, uint32_t e, uint32_t n, __m256 (&part)[4]) {
-  for (; e < n; e += 8) {
-    const uint32_t lanes = n - e < 8 ? n - e : 8;
-    const __m256 w = lanes == 8 ? row.load8(e) : load_end(type, row.row, element_bytes, e, lanes);
+// The matrix and what its rows have in common.
+struct Shape {
+  DType type;
+  uint32_t element_bytes;
+  uint32_t n;       // columns
+  uint32_t whole;   // columns in whole stretches of 32
+  uint32_t block;   // columns of a scale block; n without scales
+  bool scaled;
+};
+
+// Adds the columns behind the last whole 32 to the partial sums.
+void add_tail(const Shape& shape, const std::byte* row, const float* x, __m256 (&part)[4]) {
+  alignas(32) float w[32] = {};
+  dequantize_row(shape.type, row + size_t{shape.whole} * shape.element_bytes, w, shape.n - shape.whole);
+  for (uint32_t e = shape.whole; e < shape.n; e += 8) {
+    const uint32_t lanes = std::min(8u, shape.n - e);
     __m256& sum = part[e % 32 / 8];
-    sum = fma_lanes(w, load_lanes(x + e, lanes).value, sum, lanes);
+    sum = fma_lanes(_mm256_load_ps(w + (e - shape.whole)), load_lanes(x + e, lanes).value, sum, lanes);
   }
 }
 
-template <uint32_t Rows, uint32_t Tokens, typename Row>
-void tile(const Row (&row)[Rows], DType type, uint32_t element_bytes, const ActivationView& x, uint32_t first, float* y,
-          size_t y_stride) {
-  Sums32 sums[Rows][Tokens];
-  for (auto& of_row : sums) {
-    for (Sums32& s : of_row) s = Sums32::zero();
+// sums += block * scale
+inline void fold(const Sums32& block, __m256 scale, Sums32& sums) {
+  for (uint32_t i = 0; i < 4; ++i) sums.part[i] = _mm256_fmadd_ps(block.part[i], scale, sums.part[i]);
+}
+
+// One row, all four sums at once: a single stream through the weights.
+template <uint32_t Tokens, bool Scaled, typename Row>
+void one_row(const Row& row, const Shape& shape, const float* scale, const float* x, float* y, size_t y_stride) {
+  Sums32 total[Tokens], block[Tokens];
+  for (Sums32& s : total) s = Sums32::zero();
+  for (Sums32& s : block) s = Sums32::zero();
+  for (uint32_t begin = 0; begin < shape.n;) {
+    const uint32_t end = Scaled ? begin + std::min(shape.block, shape.n - begin) : shape.n;
+    const uint32_t whole = std::min(end, shape.whole);
+    for (uint32_t e = begin; e < whole; e += 32) {
+      __m256 w[4];
+      row.load32(e, w);
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < 4; ++i) {
+#pragma GCC unroll 4
+        for (uint32_t t = 0; t < Tokens; ++t) {
+          block[t].part[i] = _mm256_fmadd_ps(w[i], _mm256_loadu_ps(x + size_t{t} * shape.n + e + 8 * i), block[t].part[i]);
+        }
+      }
+    }
+    if (whole < end) {
+      for (uint32_t t = 0; t < Tokens; ++t) add_tail(shape, row.row, x + size_t{t} * shape.n, block[t].part);
+    }
+    if (Scaled) {
+      const __m256 factor = _mm256_set1_ps(*scale++);
+#pragma GCC unroll 4
+      for (uint32_t t = 0; t < Tokens; ++t) {
+        fold(block[t], factor, total[t]);
+        block[t] = Sums32::zero();
+      }
+    }
+    begin = end;
   }
-  const float* values = x.x + size_t{first} * x.n;
-  const uint32_t whole = x.n / 32 * 32;
-  for (uint32_t begin = 0; begin < whole; begin += kSegment) {
-    const uint32_t end = whole - begin < kSegment ? whole : begin + kSegment;
+  for (uint32_t t = 0; t < Tokens; ++t) y[t * y_stride] = (Scaled ? total[t] : block[t]).total();
+}
+
+// Converted weights (kTileRows, kSegment) and the partial sums of their rows with a block of tokens.
+struct Tiles {
+  alignas(32) float w[kTileRows][kSegment];
+  Sums32 block[kTokenBlock][kTileRows];  // of the scale block that is not complete yet
+  Sums32 total[kTokenBlock][kTileRows];  // of the complete ones
+};
+
+// Adds columns [begin, end) of the segment at w to the sums of `Tokens` tokens from x on, whose columns begin with the segment's. Fold:
+// every `block` columns are a scale block, the first one from `begin` on, and go to `sums` times their row's scale.
+//
+// The tokens' columns come from the L2 cache, two lines for every 32 in the first and the third pass over them: those of `next`, the
+// next tile's, are asked for here, spread over the passes.
+template <uint32_t Tokens, bool Fold>
+void tile(const float (&w)[kTileRows][kSegment], uint32_t columns, uint32_t block, const float* const (&scales)[kTileRows], const float* x,
+          size_t x_stride, const float* next, Sums32 (*sums)[kTileRows]) {
+  for (uint32_t begin = 0, index = 0; begin < columns; begin += block, ++index) {
+    const uint32_t end = std::min(columns, begin + block);
     // The four eighths of a 32-element stretch are separate sums: one at a time, they fit the registers.
     for (uint32_t i = 0; i < 4; ++i) {
-      __m256 part[Rows][Tokens];
+      __m256 part[kTileRows][Tokens];
 #pragma GCC unroll 4
-      for (uint32_t r = 0; r < Rows; ++r) {
+      for (uint32_t r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 4
-        for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = sums[r][t].part[i];
+        for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = Fold ? _mm256_setzero_ps() : sums[t][r].part[i];
       }
       for (uint32_t e = begin + 8 * i; e < end; e += 32) {
         __m256 v[Tokens];
 #pragma GCC unroll 4
-        for (uint32_t t = 0; t < Tokens; ++t) v[t] = _mm256_loadu_ps(values + size_t{t} * x.n + e);
+        for (uint32_t t = 0; t < Tokens; ++t) v[t] = _mm256_loadu_ps(x + t * x_stride + e);
+        if (i < Tokens) {
+          _mm_prefetch(reinterpret_cast<const char*>(next + i * x_stride + e - 8 * i), _MM_HINT_T0);
+          _mm_prefetch(reinterpret_cast<const char*>(next + i * x_stride + e - 8 * i + 16), _MM_HINT_T0);
+        }
 #pragma GCC unroll 4
-        for (uint32_t r = 0; r < Rows; ++r) {
-          const __m256 w = row[r].load8(e);
+        for (uint32_t r = 0; r < kTileRows; ++r) {
+          const __m256 weights = _mm256_load_ps(w[r] + e);
 #pragma GCC unroll 4
-          for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = _mm256_fmadd_ps(w, v[t], part[r][t]);
+          for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = _mm256_fmadd_ps(weights, v[t], part[r][t]);
         }
       }
 #pragma GCC unroll 4
-      for (uint32_t r = 0; r < Rows; ++r) {
+      for (uint32_t r = 0; r < kTileRows; ++r) {
+        if (Fold) {
+          const __m256 factor = _mm256_broadcast_ss(scales[r] + index);
 #pragma GCC unroll 4
-        for (uint32_t t = 0; t < Tokens; ++t) sums[r][t].part[i] = part[r][t];
+          for (uint32_t t = 0; t < Tokens; ++t) sums[t][r].part[i] = _mm256_fmadd_ps(part[r][t], factor, sums[t][r].part[i]);
+        } else {
+#pragma GCC unroll 4
+          for (uint32_t t = 0; t < Tokens; ++t) sums[t][r].part[i] = part[r][t];
+        }
       }
-    }
-  }
-  for (uint32_t r = 0; r < Rows; ++r) {
-    for (uint32_t t = 0; t < Tokens; ++t) {
-      add_tail(row[r], type, element_bytes, values + size_t{t} * x.n, whole, x.n, sums[r][t].part);
-      y[(first + t) * y_stride + r] = sums[r][t].total();
     }
   }
 }
 
-// One row, all four sums at once: a single stream through the weights.
-template <uint32_t Tokens, typename Row>
-void one_row(const Row& row, DType type, uint32_t element_bytes, const ActivationView& x, uint32_t first, float* y, size_t y_stride) {
-  Sums32 sums[Tokens];
-  for (Sums32& s : sums) s = Sums32::zero();
-  const float* values = x.x + size_t{first} * x.n;
-  const uint32_t whole = x.n / 32 * 32;
-  for (uint32_t e = 0; e < whole; e += 32) {
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < 4; ++i) {
-      const __m256 w = row.load8(e + 8 * i);
-#pragma GCC unroll 4
-      for (uint32_t t = 0; t < Tokens; ++t) {
-        sums[t].part[i] = _mm256_fmadd_ps(w, _mm256_loadu_ps(values + size_t{t} * x.n + e + 8 * i), sums[t].part[i]);
+// Four rows and at most kTokenBlock tokens.
+template <typename Row>
+void tiles(const Row (&row)[kTileRows], const Shape& shape, const float* const (&scales)[kTileRows], const float* x, uint32_t tokens,
+           float* y, size_t y_stride) {
+  Tiles s;
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t r = 0; r < kTileRows; ++r) s.block[t][r] = s.total[t][r] = Sums32::zero();
+  }
+  const auto add = [&]<bool Fold>(uint32_t begin, uint32_t end, Sums32 (*sums)[kTileRows]) {
+    for (uint32_t r = 0; r < kTileRows; ++r) {
+      for (uint32_t e = begin; e < end; e += 32) {
+        __m256 w[4];
+        row[r].load32(e, w);
+        for (uint32_t i = 0; i < 4; ++i) _mm256_store_ps(s.w[r] + (e - begin) + 8 * i, w[i]);
       }
     }
+    const uint32_t columns = end - begin, block = Fold ? shape.block : columns;
+    const uint32_t first = begin / shape.block;
+    const float* const factors[kTileRows] = {Fold ? scales[0] + first : nullptr, Fold ? scales[1] + first : nullptr,
+                                             Fold ? scales[2] + first : nullptr, Fold ? scales[3] + first : nullptr};
+    const float* at = x + begin;
+    const auto add_tokens = [&]<uint32_t Tokens>(uint32_t t) {
+      const float* next = t + Tokens < tokens ? at + size_t{t + Tokens} * shape.n : at;
+      tile<Tokens, Fold>(s.w, columns, block, factors, at + size_t{t} * shape.n, shape.n, next, sums + t);
+    };
+    uint32_t t = 0;
+    for (; t + 3 <= tokens; t += 3) add_tokens.template operator()<3>(t);
+    if (tokens - t == 2) add_tokens.template operator()<2>(t);
+    if (tokens - t == 1) add_tokens.template operator()<1>(t);
+  };
+  // Small scale blocks are folded within the tile, as many as a segment holds; the one with the last odd columns is not among them.
+  uint32_t begin = 0;
+  if (shape.scaled && shape.block <= kSegment) {
+    const uint32_t folded = shape.whole == shape.n ? shape.n : shape.whole / shape.block * shape.block;
+    const uint32_t step = kSegment / shape.block * shape.block;
+    for (; begin < folded; begin += std::min(step, folded - begin)) add.template operator()<true>(begin, std::min(folded, begin + step), s.total);
   }
-  for (uint32_t t = 0; t < Tokens; ++t) {
-    add_tail(row, type, element_bytes, values + size_t{t} * x.n, whole, x.n, sums[t].part);
-    y[(first + t) * y_stride] = sums[t].total();
+  while (begin < shape.n) {
+    const uint32_t block_end = begin - begin % shape.block + std::min(shape.block, shape.n - (begin - begin % shape.block));
+    const uint32_t end = std::min({begin + kSegment, block_end, shape.whole});
+    if (begin < end) add.template operator()<false>(begin, end, s.block);
+    begin = end;
+    const bool tail = begin == shape.whole && block_end > shape.whole;
+    if (!tail && begin < block_end) continue;
+    for (uint32_t t = 0; t < tokens; ++t) {
+      for (uint32_t r = 0; r < kTileRows; ++r) {
+        if (tail) add_tail(shape, row[r].row, x + size_t{t} * shape.n, s.block[t][r].part);
+        if (!shape.scaled) continue;
+        fold(s.block[t][r], _mm256_set1_ps(scales[r][(block_end - 1) / shape.block]), s.total[t][r]);
+        s.block[t][r] = Sums32::zero();
+      }
+    }
+    begin = block_end;
+  }
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t r = 0; r < kTileRows; ++r) y[t * y_stride + r] = (shape.scaled ? s.total : s.block)[t][r].total();
   }
 }
 
@@ -133,34 +239,45 @@ template <typename MakeRow>
 void product(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride,
              MakeRow&& make_row) {
   const size_t row_stride = row_bytes(w.dtype, w.cols);
-  const uint32_t element_bytes = traits(w.dtype).block_bytes;
+  const bool scaled = w.scales != nullptr;
+  const Shape shape{w.dtype, traits(w.dtype).block_bytes, x.n, x.n / 32 * 32, scaled ? std::min(w.scale_cols, x.n) : x.n, scaled};
   uint32_t r = row_begin;
   for (; x.tokens >= kTileTokens && r + kTileRows <= row_end; r += kTileRows) {
     const std::byte* data = w.data + r * row_stride;
     const decltype(make_row(data)) rows[kTileRows] = {make_row(data), make_row(data + row_stride), make_row(data + 2 * row_stride),
                                                       make_row(data + 3 * row_stride)};
-    uint32_t t = 0;
-    for (; t + 3 <= x.tokens; t += 3) tile<kTileRows, 3>(rows, w.dtype, element_bytes, x, t, y + r, y_stride);
-    if (x.tokens - t == 2) tile<kTileRows, 2>(rows, w.dtype, element_bytes, x, t, y + r, y_stride);
-    if (x.tokens - t == 1) tile<kTileRows, 1>(rows, w.dtype, element_bytes, x, t, y + r, y_stride);
+    const float* const scales[kTileRows] = {row_scales(w, r), row_scales(w, r + 1), row_scales(w, r + 2), row_scales(w, r + 3)};
+    for (uint32_t t = 0; t < x.tokens; t += kTokenBlock) {
+      tiles(rows, shape, scales, x.x + size_t{t} * x.n, std::min(kTokenBlock, x.tokens - t), y + t * y_stride + r, y_stride);
+    }
   }
   for (; r < row_end; ++r) {
     const auto row = make_row(w.data + r * row_stride);
-    uint32_t t = 0;
-    for (; t + 3 <= x.tokens; t += 3) one_row<3>(row, w.dtype, element_bytes, x, t, y + r, y_stride);
-    if (x.tokens - t == 2) one_row<2>(row, w.dtype, element_bytes, x, t, y + r, y_stride);
-    if (x.tokens - t == 1) one_row<1>(row, w.dtype, element_bytes, x, t, y + r, y_stride);
+    const float* scale = row_scales(w, r);
+    for (uint32_t t = 0; t < x.tokens;) {
+      const float* values = x.x + size_t{t} * x.n;
+      float* const out = y + t * y_stride + r;
+      if (x.tokens - t >= 2) {
+        scaled ? one_row<2, true>(row, shape, scale, values, out, y_stride) : one_row<2, false>(row, shape, scale, values, out, y_stride);
+        t += 2;
+      } else {
+        scaled ? one_row<1, true>(row, shape, scale, values, out, y_stride) : one_row<1, false>(row, shape, scale, values, out, y_stride);
+        ++t;
+      }
+    }
   }
 }
 
 }  // namespace
 
 void matmul_plain(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
+  TIERPACK_CHECK(scales_fit(w));
   const auto run = [&](auto make_row) { product(w, row_begin, row_end, x, y, y_stride, make_row); };
   switch (w.dtype) {
     case DType::kF32: return run([](const std::byte* row) { return F32Row{row}; });
     case DType::kF16: return run([](const std::byte* row) { return F16Row{row}; });
     case DType::kBF16: return run([](const std::byte* row) { return BF16Row{row}; });
+    case DType::kF8_E4M3: return run([](const std::byte* row) { return F8Row{row}; });
     default:
       return run([&](const std::byte* row) { return DecodedRow{row, w.dtype, traits(w.dtype).block_bytes}; });
   }

@@ -20,12 +20,30 @@
 namespace tierpack::kernels {
 
 // A weight matrix as it lies in a record: (rows, cols). Quantised types are in row groups (formats/row_groups.h), plain numbers row by row.
+//
+// Plain numbers may have factors beside them, one for a block of scale_rows x scale_cols weights; blocks at the lower and
+// right edge may be smaller. Block FP8 has blocks of 128 x 128, a scale for each output scale_rows 1 and scale_cols = cols, a scale
+// for the tensor scale_rows = rows and scale_cols = cols.
 struct MatrixView {
   DType dtype = DType::kF32;
   const std::byte* data = nullptr;
   uint32_t rows = 0;  // outputs
   uint32_t cols = 0;  // inputs
+  const float* scales = nullptr;  // (ceil(rows / scale_rows), ceil(cols / scale_cols)); null: none
+  uint32_t scale_rows = 0;
+  uint32_t scale_cols = 0;  // a multiple of 32, or at least cols
 };
+
+// Whether products can read the scales of a matrix.
+inline bool scales_fit(const MatrixView& w) {
+  return w.scales == nullptr ||
+         (!traits(w.dtype).quantised && w.scale_rows > 0 && w.scale_cols > 0 && (w.scale_cols % 32 == 0 || w.scale_cols >= w.cols));
+}
+// The scales of one row, (ceil(cols / scale_cols)); null without scales.
+inline const float* row_scales(const MatrixView& w, uint32_t row) {
+  if (w.scales == nullptr) return nullptr;
+  return w.scales + size_t{row / w.scale_rows} * (w.cols / w.scale_cols + (w.cols % w.scale_cols != 0));
+}
 
 // The two sums of an activation block in one integer.
 constexpr int32_t pack_half_sums(int32_t first, int32_t second) {
@@ -80,8 +98,8 @@ struct KernelTable {
   void (*quantize)(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum);
 
   // y[t * y_stride + r] = W row r . x_t for r in [row_begin, row_end), every token of x. Quantised weights use the
-  // quantised activations (8 interleaved partial sums by block), plain numbers the f32 ones (32 by element). A range begins with a row
-  // group and ends with one or with the matrix.
+  // quantised activations (8 interleaved partial sums by block), plain numbers the f32 ones (32 by element), with scales block by block. A
+  // range begins with a row group and ends with one or with the matrix.
   void (*matmul)(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y,
                  size_t y_stride);
 
@@ -129,7 +147,7 @@ struct KernelTable {
   // Stores the n values of one head as a cache row of `type`.
   void (*store_kv)(const float* x, uint32_t n, KvType type, void* out);
 
-  // Decodes one row of a matrix to f32 (exactly formats/dequant).
+  // Decodes one row of a matrix to f32 (exactly formats/dequant; scales beside the matrix are not applied).
   void (*decode_row)(DType dtype, const std::byte* row, uint32_t n, float* out);
 };
 

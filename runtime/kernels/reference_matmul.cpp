@@ -84,15 +84,30 @@ void quantised_row(const BlockFormat& format, const RowBlocks& row, const Activa
   for (uint32_t t = 0; t < tokens; ++t) y[(first + t) * y_stride] = tree_sum(sums[t].partial, kBlockSums);
 }
 
-void plain_row(DType type, const std::byte* row, const ActivationView& x, uint32_t token, float* y) {
-  const size_t element_bytes = traits(type).block_bytes;
-  const float* values = x.x + static_cast<size_t>(token) * x.n;
-  float sums[kFloatSums] = {};
+// Adds the products of `n` plain numbers to the partial sums.
+void add_plain(DType type, const std::byte* row, const float* values, uint32_t n, float (&sums)[kFloatSums]) {
   float w[kFloatSums];
-  for (uint32_t e = 0; e < x.n; e += kFloatSums) {
-    const uint32_t count = std::min(kFloatSums, x.n - e);
-    dequantize_row(type, row + e * element_bytes, w, count);
+  for (uint32_t e = 0; e < n; e += kFloatSums) {
+    const uint32_t count = std::min(kFloatSums, n - e);
+    dequantize_row(type, row + e * size_t{traits(type).block_bytes}, w, count);
     for (uint32_t i = 0; i < count; ++i) sums[i] = std::fma(w[i], values[e + i], sums[i]);
+  }
+}
+
+void plain_row(const MatrixView& w, uint32_t r, const ActivationView& x, uint32_t token, float* y) {
+  const std::byte* row = w.data + r * row_bytes(w.dtype, w.cols);
+  const float* values = x.x + static_cast<size_t>(token) * x.n;
+  const float* scale = row_scales(w, r);
+  float sums[kFloatSums] = {};
+  if (scale == nullptr) {
+    add_plain(w.dtype, row, values, x.n, sums);
+  } else {
+    for (uint64_t e = 0; e < x.n; e += w.scale_cols, ++scale) {
+      float block[kFloatSums] = {};
+      add_plain(w.dtype, row + e * traits(w.dtype).block_bytes, values + e,
+                static_cast<uint32_t>(std::min<uint64_t>(w.scale_cols, x.n - e)), block);
+      for (uint32_t i = 0; i < kFloatSums; ++i) sums[i] = std::fma(block[i], *scale, sums[i]);
+    }
   }
   *y = tree_sum(sums, kFloatSums);
 }
@@ -124,7 +139,7 @@ void quantize(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum)
 }
 
 void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
-  TIERPACK_CHECK(x.n == w.cols && row_begin <= row_end && row_end <= w.rows);
+  TIERPACK_CHECK(x.n == w.cols && row_begin <= row_end && row_end <= w.rows && scales_fit(w));
   const BlockFormat* format = block_format(w.dtype);
   const size_t stride = row_bytes(w.dtype, w.cols);
   for (uint32_t r = row_begin; r < row_end; ++r) {
@@ -136,7 +151,7 @@ void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const Act
         quantised_row(*format, blocks, x, t, std::min(kTokenTile, x.tokens - t), y + r, y_stride);
       }
     } else {
-      for (uint32_t t = 0; t < x.tokens; ++t) plain_row(w.dtype, row, x, t, y + t * y_stride + r);
+      for (uint32_t t = 0; t < x.tokens; ++t) plain_row(w, r, x, t, y + t * y_stride + r);
     }
   }
 }

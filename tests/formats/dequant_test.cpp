@@ -85,6 +85,27 @@ TEST(Dequant, PlainNumbersConvert) {
   EXPECT_EQ(decode_numbers<int64_t>(DType::kI64, {int64_t{1} << 40, -1}), (std::vector<float>{1099511627776.0f, -1}));
 }
 
+// Every code, against the values of the format's table.
+TEST(Dequant, EveryFp8CodeDecodes) {
+  std::ifstream in(TIERPACK_SOURCE_DIR "/tests/data/e4m3fn_values.txt");
+  std::vector<uint8_t> codes(256);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+  const std::vector<float> values = decode_numbers(DType::kF8_E4M3, codes);
+  size_t code = 0;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    ASSERT_LT(code, codes.size());
+    const float expected = std::stof(line);
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(values[code])) << code;
+    } else {
+      EXPECT_EQ(std::bit_cast<uint32_t>(values[code]), std::bit_cast<uint32_t>(expected)) << code;
+    }
+    ++code;
+  }
+  EXPECT_EQ(code, codes.size());
+}
+
 TEST(Dequant, ActivationBlocksDecode) {
   std::vector<std::byte> q8_1(36);
   store(q8_1.data(), f32_to_f16(0.5f));

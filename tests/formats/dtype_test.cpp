@@ -17,7 +17,7 @@ struct Row {
   double bits;
 };
 
-// ggml's table, typed in from its description; all_dtypes() must say exactly this.
+// ggml's table, typed in from its description; ggml_dtypes() must say exactly this.
 // clang-format off
 constexpr Row kTable[] = {
     {0, "F32", 1, 4, 32},          {1, "F16", 1, 2, 16},           {2, "Q4_0", 32, 18, 4.5},
@@ -36,10 +36,10 @@ constexpr Row kTable[] = {
 // clang-format on
 
 TEST(DType, TraitsSayWhatGgmlSays) {
-  ASSERT_EQ(all_dtypes().size(), std::size(kTable));
+  ASSERT_EQ(ggml_dtypes().size(), std::size(kTable));
   for (size_t i = 0; i < std::size(kTable); ++i) {
     const Row& row = kTable[i];
-    const DTypeTraits& t = all_dtypes()[i];
+    const DTypeTraits& t = ggml_dtypes()[i];
     EXPECT_EQ(static_cast<int32_t>(t.type), row.id) << row.name;
     EXPECT_STREQ(t.name, row.name);
     EXPECT_EQ(t.block_elements, row.elements) << row.name;
@@ -49,6 +49,22 @@ TEST(DType, TraitsSayWhatGgmlSays) {
     EXPECT_EQ(&traits(t.type), &t);
     EXPECT_EQ(dtype_from_ggml(row.id), t.type);
     EXPECT_EQ(dtype_from_name(row.name), t.type);
+  }
+}
+
+// Types of safetensors alone are outside ggml's ids, so that no GGUF file can name them.
+TEST(DType, TypesThatGgmlDoesNotKnowAreNoGgufTypes) {
+  const auto others = all_dtypes().subspan(ggml_dtypes().size());
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(&traits(DType::kF8_E4M3), &others[0]);
+  EXPECT_STREQ(others[0].name, "F8_E4M3");
+  EXPECT_EQ(others[0].bits_per_weight(), 8.0);
+  EXPECT_FALSE(others[0].quantised);
+  EXPECT_EQ(dtype_from_name("f8_e4m3"), DType::kF8_E4M3);
+  EXPECT_EQ(row_bytes(DType::kF8_E4M3, 33), 33u);
+  for (const DTypeTraits& t : others) {
+    EXPECT_LT(static_cast<int32_t>(t.type), 0) << t.name;
+    EXPECT_FALSE(dtype_from_ggml(static_cast<int32_t>(t.type))) << t.name;
   }
 }
 
@@ -84,6 +100,8 @@ TEST(DType, RowsAreWholeBlocks) {
   EXPECT_THROW(row_bytes(DType::kQ4_K, 640), Error);
   EXPECT_THROW(traits(static_cast<DType>(4)), Error);
   EXPECT_THROW(traits(static_cast<DType>(-1)), Error);
+  EXPECT_THROW(traits(static_cast<DType>(-3)), Error);
+  EXPECT_THROW(traits(static_cast<DType>(43)), Error);
 }
 
 }  // namespace

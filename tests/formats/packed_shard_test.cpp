@@ -44,7 +44,7 @@ TEST(PackedShard, GivesBackEveryRangeOfTheShard) {
 
 std::vector<DType> quantised_types() {
   std::vector<DType> out;
-  for (const DTypeTraits& t : all_dtypes()) {
+  for (const DTypeTraits& t : ggml_dtypes()) {
     if (t.quantised) out.push_back(t.type);
   }
   return out;

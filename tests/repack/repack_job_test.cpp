@@ -409,7 +409,7 @@ TEST(RepackJob, ASecondWriterIsTurnedAway) {
 TEST(RepackJob, EveryTypeAndNumberOfRowsComesBack) {
   const TempDirectory dir;
   MoeGguf model{.seed = 11};
-  for (const DTypeTraits& t : all_dtypes()) {
+  for (const DTypeTraits& t : ggml_dtypes()) {
     for (const uint64_t rows : {1, 15, 16, 17, 40}) {
       model.extra.push_back({fmt::format("{}.{}", dtype_name(t.type), rows), t.type, {2ull * t.block_elements, rows, 3}});
     }

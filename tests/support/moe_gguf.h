@@ -83,7 +83,7 @@ class MoeGgufWriter {
   DType pick(uint32_t elements) {
     static constexpr DType kPlain[] = {DType::kF32, DType::kF16, DType::kBF16};
     std::vector<DType> fitting;
-    for (const DTypeTraits& t : all_dtypes()) {
+    for (const DTypeTraits& t : ggml_dtypes()) {
       if (t.quantised && elements % t.block_elements == 0) fitting.push_back(t.type);
     }
     const uint64_t choice = random_();

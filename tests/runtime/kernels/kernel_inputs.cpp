@@ -55,6 +55,14 @@ float scale_of(Random& random, Weights kind) {
   return choices[random() % 8];
 }
 
+// Any code but NaN; extreme: zeros, subnormals and the largest, with a NaN among thousands.
+std::byte fp8_of(Random& random, Weights kind) {
+  constexpr uint8_t kExtremes[] = {0x00, 0x80, 0x01, 0x81, 0x07, 0x87, 0x08, 0x88, 0x7E, 0xFE};
+  if (kind == Weights::kExtreme) return static_cast<std::byte>(random() % 5000 == 0 ? 0x7F : kExtremes[random() % std::size(kExtremes)]);
+  const auto sign = static_cast<uint8_t>(random() & 0x80);
+  return static_cast<std::byte>(sign | random() % 0x7F);
+}
+
 void set_scales(Random& random, DType type, std::byte* block, Weights kind) {
   for (const size_t at : half_scales(type)) {
     const uint16_t bits = f32_to_f16(scale_of(random, kind));
@@ -127,6 +135,7 @@ std::vector<std::byte> random_weights(Random& random, DType type, uint32_t rows,
       const auto integer = static_cast<int64_t>(std::clamp(values[i], -100.0f, 100.0f));
       if (type == DType::kF32) std::memcpy(at, &values[i], 4);
       else if (type == DType::kF64) std::memcpy(at, &wide, 8);
+      else if (type == DType::kF8_E4M3) *at = fp8_of(random, kind);
       else if (element == 2 && type != DType::kI16) std::memcpy(at, &half, 2);
       else std::memcpy(at, &integer, element);  // little-endian: the low bytes
     }
