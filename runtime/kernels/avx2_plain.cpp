@@ -57,7 +57,8 @@ struct DecodedRow {
 constexpr uint32_t kTileRows = 4;
 constexpr uint32_t kTileTokens = 3;
 constexpr uint32_t kSegment = 512;     // columns that are converted at a time: 4 rows of them stay in the L1 cache
-constexpr uint32_t kTokenBlock = 48;  // tokens that share a conversion; bounds the partial sums on the stack
+constexpr uint32_t kFp8Block = 128;   // columns of the scale blocks of FP8 checkpoints
+constexpr uint32_t kTokenBlock = 66;  // tokens that share a conversion; bounds the partial sums on the stack
 
 // The matrix and what its rows have in common.
 struct Shape {
@@ -128,16 +129,19 @@ struct Tiles {
   Sums32 total[kTokenBlock][kTileRows];  // of the complete ones
 };
 
-// Adds columns [begin, end) of the segment at w to the sums of `Tokens` tokens from x on, whose columns begin with the segment's. Fold:
-// every `block` columns are a scale block, the first one from `begin` on, and go to `sums` times their row's scale.
+// Adds the columns of the segment at w to the sums of `Tokens` tokens from x on, whose columns begin with the segment's. Fold:
+// every `block` columns are a scale block, and go to `sums` times their row's scale. Block: the value of
+// `block` and a divisor of `columns`, or 0.
 //
 // The tokens' columns come from the L2 cache, two lines for every 32 in the first and the third pass over them: those of `next`, the
-// next tile's, are asked for here, spread over the passes.
-template <uint32_t Tokens, bool Fold>
-void tile(const float (&w)[kTileRows][kSegment], uint32_t columns, uint32_t block, const float* const (&scales)[kTileRows], const float* x,
+// next tile's, are asked for here, a token's in each of the first passes (and the last token's once more: a request for a line that is
+// there costs less than a branch).
+template <uint32_t Tokens, bool Fold, uint32_t Block = 0>
+void tile(const float (&w)[kTileRows][kSegment], uint32_t columns, uint32_t any_block, const float* const (&scales)[kTileRows], const float* x,
           size_t x_stride, const float* next, Sums32 (*sums)[kTileRows]) {
+  const uint32_t block = Block > 0 ? Block : any_block;
   for (uint32_t begin = 0, index = 0; begin < columns; begin += block, ++index) {
-    const uint32_t end = std::min(columns, begin + block);
+    const uint32_t end = Block > 0 ? begin + Block : std::min(columns, begin + block);
     // The four eighths of a 32-element stretch are separate sums: one at a time, they fit the registers.
     for (uint32_t i = 0; i < 4; ++i) {
       __m256 part[kTileRows][Tokens];
@@ -146,20 +150,28 @@ void tile(const float (&w)[kTileRows][kSegment], uint32_t columns, uint32_t bloc
 #pragma GCC unroll 4
         for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = Fold ? _mm256_setzero_ps() : sums[t][r].part[i];
       }
-      for (uint32_t e = begin + 8 * i; e < end; e += 32) {
+      const float* const weights = w[0] + begin + 8 * i;
+      const float* values[Tokens];
+      for (uint32_t t = 0; t < Tokens; ++t) values[t] = x + t * x_stride + begin + 8 * i;
+      const float* const asked_for = next + std::min(i, Tokens - 1) * x_stride + begin;
+      const auto step = [&](size_t e) __attribute__((always_inline)) {
         __m256 v[Tokens];
 #pragma GCC unroll 4
-        for (uint32_t t = 0; t < Tokens; ++t) v[t] = _mm256_loadu_ps(x + t * x_stride + e);
-        if (i < Tokens) {
-          _mm_prefetch(reinterpret_cast<const char*>(next + i * x_stride + e - 8 * i), _MM_HINT_T0);
-          _mm_prefetch(reinterpret_cast<const char*>(next + i * x_stride + e - 8 * i + 16), _MM_HINT_T0);
-        }
+        for (uint32_t t = 0; t < Tokens; ++t) v[t] = _mm256_loadu_ps(values[t] + e);
+        _mm_prefetch(reinterpret_cast<const char*>(asked_for + e), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(asked_for + e + 16), _MM_HINT_T0);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < kTileRows; ++r) {
-          const __m256 weights = _mm256_load_ps(w[r] + e);
+          const __m256 weight = _mm256_load_ps(weights + r * kSegment + e);
 #pragma GCC unroll 4
-          for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = _mm256_fmadd_ps(weights, v[t], part[r][t]);
+          for (uint32_t t = 0; t < Tokens; ++t) part[r][t] = _mm256_fmadd_ps(weight, v[t], part[r][t]);
         }
+      };
+      if constexpr (Block > 0) {
+#pragma GCC unroll 4
+        for (size_t e = 0; e < Block; e += 32) step(e);
+      } else {
+        for (size_t e = 0; e < end - begin; e += 32) step(e);
       }
 #pragma GCC unroll 4
       for (uint32_t r = 0; r < kTileRows; ++r) {
@@ -181,9 +193,11 @@ template <typename Row>
 void tiles(const Row (&row)[kTileRows], const Shape& shape, const float* const (&scales)[kTileRows], const float* x, uint32_t tokens,
            float* y, size_t y_stride) {
   Tiles s;
-  for (uint32_t t = 0; t < tokens; ++t) {
-    for (uint32_t r = 0; r < kTileRows; ++r) s.block[t][r] = s.total[t][r] = Sums32::zero();
-  }
+  const auto set_zero = [&](Sums32 (&sums)[kTokenBlock][kTileRows]) {
+    for (uint32_t t = 0; t < tokens; ++t) {
+      for (uint32_t r = 0; r < kTileRows; ++r) sums[t][r] = Sums32::zero();
+    }
+  };
   const auto add = [&]<bool Fold>(uint32_t begin, uint32_t end, Sums32 (*sums)[kTileRows]) {
     for (uint32_t r = 0; r < kTileRows; ++r) {
       for (uint32_t e = begin; e < end; e += 32) {
@@ -199,20 +213,23 @@ void tiles(const Row (&row)[kTileRows], const Shape& shape, const float* const (
     const float* at = x + begin;
     const auto add_tokens = [&]<uint32_t Tokens>(uint32_t t) {
       const float* next = t + Tokens < tokens ? at + size_t{t + Tokens} * shape.n : at;
-      tile<Tokens, Fold>(s.w, columns, block, factors, at + size_t{t} * shape.n, shape.n, next, sums + t);
+      const auto add_to = Fold && block == kFp8Block && columns % kFp8Block == 0 ? tile<Tokens, Fold, kFp8Block> : tile<Tokens, Fold, 0>;
+      add_to(s.w, columns, block, factors, at + size_t{t} * shape.n, shape.n, next, sums + t);
     };
     uint32_t t = 0;
-    for (; t + 3 <= tokens; t += 3) add_tokens.template operator()<3>(t);
-    if (tokens - t == 2) add_tokens.template operator()<2>(t);
-    if (tokens - t == 1) add_tokens.template operator()<1>(t);
+    for (; tokens - t == 3 || tokens - t > 4; t += 3) add_tokens.template operator()<3>(t);
+    for (; tokens - t >= 2; t += 2) add_tokens.template operator()<2>(t);
+    if (t < tokens) add_tokens.template operator()<1>(t);
   };
   // Small scale blocks are folded within the tile, as many as a segment holds; the one with the last odd columns is not among them.
   uint32_t begin = 0;
+  if (shape.scaled) set_zero(s.total);
   if (shape.scaled && shape.block <= kSegment) {
     const uint32_t folded = shape.whole == shape.n ? shape.n : shape.whole / shape.block * shape.block;
     const uint32_t step = kSegment / shape.block * shape.block;
     for (; begin < folded; begin += std::min(step, folded - begin)) add.template operator()<true>(begin, std::min(folded, begin + step), s.total);
   }
+  if (begin < shape.n || !shape.scaled) set_zero(s.block);
   while (begin < shape.n) {
     const uint32_t block_end = begin - begin % shape.block + std::min(shape.block, shape.n - (begin - begin % shape.block));
     const uint32_t end = std::min({begin + kSegment, block_end, shape.whole});
@@ -230,8 +247,17 @@ void tiles(const Row (&row)[kTileRows], const Shape& shape, const float* const (
     }
     begin = block_end;
   }
-  for (uint32_t t = 0; t < tokens; ++t) {
-    for (uint32_t r = 0; r < kTileRows; ++r) y[t * y_stride + r] = (shape.scaled ? s.total : s.block)[t][r].total();
+  const auto& sums = shape.scaled ? s.total : s.block;
+  for (uint32_t t = 0; t < tokens; t += 2) {
+    const bool pair = t + 1 < tokens;
+    F32x8 eights[2 * kTileRows];
+    for (uint32_t r = 0; r < kTileRows; ++r) {
+      eights[r] = {sums[t][r].eight()};
+      eights[r + kTileRows] = {sums[t + pair][r].eight()};
+    }
+    const __m256 results = tree_sums(eights).value;
+    _mm_storeu_ps(y + t * y_stride, _mm256_castps256_ps128(results));
+    if (pair) _mm_storeu_ps(y + (t + 1) * y_stride, _mm256_extractf128_ps(results, 1));
   }
 }
 
@@ -241,14 +267,17 @@ void product(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const Ac
   const size_t row_stride = row_bytes(w.dtype, w.cols);
   const bool scaled = w.scales != nullptr;
   const Shape shape{w.dtype, traits(w.dtype).block_bytes, x.n, x.n / 32 * 32, scaled ? std::min(w.scale_cols, x.n) : x.n, scaled};
+  // Blocks of tokens of about one size: a small last one would pay for a conversion of its own.
+  const uint32_t token_blocks = (x.tokens + kTokenBlock - 1) / kTokenBlock;
+  const uint32_t at_once = token_blocks > 0 ? (x.tokens + token_blocks - 1) / token_blocks : 0;
   uint32_t r = row_begin;
   for (; x.tokens >= kTileTokens && r + kTileRows <= row_end; r += kTileRows) {
     const std::byte* data = w.data + r * row_stride;
     const decltype(make_row(data)) rows[kTileRows] = {make_row(data), make_row(data + row_stride), make_row(data + 2 * row_stride),
                                                       make_row(data + 3 * row_stride)};
     const float* const scales[kTileRows] = {row_scales(w, r), row_scales(w, r + 1), row_scales(w, r + 2), row_scales(w, r + 3)};
-    for (uint32_t t = 0; t < x.tokens; t += kTokenBlock) {
-      tiles(rows, shape, scales, x.x + size_t{t} * x.n, std::min(kTokenBlock, x.tokens - t), y + t * y_stride + r, y_stride);
+    for (uint32_t t = 0; t < x.tokens; t += at_once) {
+      tiles(rows, shape, scales, x.x + size_t{t} * x.n, std::min(at_once, x.tokens - t), y + t * y_stride + r, y_stride);
     }
   }
   for (; r < row_end; ++r) {

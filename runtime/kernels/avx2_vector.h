@@ -64,9 +64,9 @@ inline float tree_sum(__m256 s) {
 struct Sums32 {
   __m256 part[4];
   static Sums32 zero() { return {{_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()}}; }
-  float total() const {
-    return tree_sum(_mm256_add_ps(_mm256_add_ps(part[0], part[2]), _mm256_add_ps(part[1], part[3])));
-  }
+  // The tree down to eight.
+  __m256 eight() const { return _mm256_add_ps(_mm256_add_ps(part[0], part[2]), _mm256_add_ps(part[1], part[3])); }
+  float total() const { return tree_sum(eight()); }
 };
 
 // Calls step(part, index, lanes) over n elements for each group of 8, the last one perhaps with fewer lanes.
