@@ -25,8 +25,8 @@ constexpr uint64_t copy_buffer_bytes(int threads, uint64_t extent_bytes_max) {
 // files' SHA-256 are computed over the bytes read back. Throws kCorrupt when a promise is broken or the source changes
 // meanwhile, kCapacity when the disk is full.
 //
-// Block scales of quantised tensors are finite: the products of the runtime may take it for granted, because what is loaded has the
-// checksums of what was looked at here. kCorrupt where one is not, unless `allow_nonfinite`.
+// Block scales of quantised tensors must be finite, because every product with another is NaN or infinite: kCorrupt, unless
+// `allow_nonfinite`. What is loaded later has the checksums of what was looked at here. MXFP4 and NVFP4 have no such scales.
 //
 // Extents of the plan are at most `extent_bytes_max` long; memory is copy_buffer_bytes() and nothing that grows with
 // the model but the plan. `progress` is told the bytes of both passes.

@@ -1,5 +1,5 @@
 // The table of CPUs with AVX-512 VNNI: products with quantised weights on vectors of sixteen rows,
-// attention and the delta rule on vectors of sixteen numbers, everything else as with AVX2.
+// attention and the delta rule on vectors of sixteen numbers, everything else, grid types with one token too, as with AVX2.
 #include "runtime/kernels/avx2.h"
 #include "runtime/kernels/avx512_lanes.h"
 

@@ -8,6 +8,8 @@ namespace tierpack::kernels {
 namespace {
 
 bool multiply_groups_of(const Product& p) {
+  // Entries of the largest grid are found faster one by one as long as there is one token.
+  if (p.x.tokens == 1 && (p.w.dtype == DType::kIQ1_S || p.w.dtype == DType::kIQ1_M)) return false;
   switch (p.w.dtype) {
     case DType::kIQ3_XXS: return multiply_groups<VbmiIQ3_XXS>(p);
     case DType::kIQ3_S: return multiply_groups<VbmiIQ3_S>(p);

@@ -1,5 +1,5 @@
 // The table of CPUs with AVX-VNNI and no AVX-512 (Intel's 12th to 14th generation): products with quantised weights use vpdpbusd on
-// vectors of eight rows, everything else is as with AVX2. The tests compile this file for AVX-512 VL as well, which has the same instruction in
+// vectors of eight rows, everything else, grid types with one token too, is as with AVX2. The tests compile this file for AVX-512 VL as well, which has the same instruction in
 // another encoding: so it is tested on CPUs that have only that.
 #include "runtime/kernels/avx2.h"
 #define TIERPACK_VNNI

@@ -332,5 +332,24 @@ TEST(DecodeRow, EqualsFormats) {
   }
 }
 
+// Vectors so long that a tile holds few tokens, or that tables leave them to the reference; tails too large to be padded.
+TEST(Matmul, LongVectorsEqualTheReference) {
+  Random random = seeded(77);
+  struct Shape {
+    uint32_t cols, tokens, rows;
+  };
+  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kIQ2_XS, DType::kNVFP4}) {
+    for (const Shape& shape : {Shape{16640, 41, 19}, Shape{66560, 7, 17}, Shape{395264, 2, 17}}) {
+      const std::vector<std::byte> weights = random_weights(random, type, shape.rows, shape.cols, Weights::kSane);
+      const Activations x = quantized(uniform_vector(random, size_t{shape.tokens} * shape.cols), shape.cols);
+      const std::vector<float> expected = product(reference(), type, weights, shape.rows, shape.cols, x.view());
+      for (const KernelTable* table : tables_with_twin()) {
+        EXPECT_TRUE(same_bits(expected, product(*table, type, weights, shape.rows, shape.cols, x.view())))
+            << table->name << " " << dtype_name(type) << " cols " << shape.cols;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tierpack::kernels
