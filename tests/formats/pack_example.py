@@ -31,7 +31,7 @@ def example(bin_dir):
     with tempfile.TemporaryDirectory() as work:
         run = lambda *words: subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=work)
         run(os.path.join(bin_dir, "moe_gguf_tool"), ".", "noise", *MODEL)
-        run(os.path.join(bin_dir, "tierpack"), "repack", "noise.gguf", "--to", "p.tierpack")
+        run(os.path.join(bin_dir, "tierpack"), "repack", "noise.gguf", "--allow-nonfinite", "--to", "p.tierpack")
         files = {}
         for name in os.listdir(os.path.join(work, "p.tierpack")):
             with open(os.path.join(work, "p.tierpack", name), "rb") as file:
