@@ -103,6 +103,18 @@ struct GridType {
   static constexpr int fits = 32767 / (2 * 127 * CodeMax);  // so many i16 pair sums stay below 2^15 when added
   static_assert(fits >= 2);
   static constexpr int run = scaled || fits < 4 ? 1 : fits < 8 ? 2 : 4;  // added by twos
+
+  // The products of a block, from a grid of four elements an entry or of eight with indices by even and odd bytes. Types that lie
+  // otherwise have their own.
+  template <typename To>
+  TIERPACK_INLINE static void multiply(const uint32_t* table, To& sum) {
+    sum.add_quads(table);
+  }
+  template <typename To>
+  TIERPACK_INLINE static void multiply(const uint64_t* table, To& sum) {
+    sum.add_octets(0, table, 0, 2, 0, 2);
+    sum.add_octets(1, table, 1, 3, 1, 3);
+  }
 };
 
 // The sum of a block's products with eight rows, as it grows.
@@ -158,7 +170,7 @@ struct GridSum {
   }
 };
 
-struct OneTokenIQ3_XXS : GridType<DecodeIQ3_XXS, 4, 62> {
+struct GridIQ3_XXS : GridType<DecodeIQ3_XXS, 4, 62> {
   static const uint32_t* table() { return kIq3xxsGrid.data(); }
   TIERPACK_INLINE static void prepare(const Decoder& d, int b, Share& share) {
 #pragma GCC unroll 2
@@ -169,13 +181,9 @@ struct OneTokenIQ3_XXS : GridType<DecodeIQ3_XXS, 4, 62> {
     }
     share.signs = signs_of_28_bits(d.word(b));
   }
-  template <typename To>
-  TIERPACK_INLINE static void multiply(const uint32_t* table, To& sum) {
-    sum.add_quads(table);
-  }
 };
 
-struct OneTokenIQ3_S : GridType<DecodeIQ3_S, 4, 15> {
+struct GridIQ3_S : GridType<DecodeIQ3_S, 4, 15> {
   static const uint32_t* table() { return kIq3sGrid.data(); }
   TIERPACK_INLINE static void prepare(const Decoder& d, int b, Share& share) {
     const Ints high = shuffle_bytes(d.unit(offsetof(BlockIQ3_S, qh), b / 4), in_each_lane(b % 4, 0x80, b % 4, 0x80));
@@ -187,13 +195,9 @@ struct OneTokenIQ3_S : GridType<DecodeIQ3_S, 4, 15> {
     }
     share.signs = d.unit(offsetof(BlockIQ3_S, signs), b);
   }
-  template <typename To>
-  TIERPACK_INLINE static void multiply(const uint32_t* table, To& sum) {
-    sum.add_quads(table);
-  }
 };
 
-struct OneTokenIQ2_XXS : GridType<DecodeIQ2_XXS, 2, 43> {
+struct GridIQ2_XXS : GridType<DecodeIQ2_XXS, 2, 43> {
   static const uint64_t* table() { return kIq2xxsGrid.data(); }
   TIERPACK_INLINE static void prepare(const Decoder& d, int b, Share& share) {
     const Ints v = d.unit(offsetof(BlockIQ2_XXS, qs), 2 * b);
@@ -201,14 +205,9 @@ struct OneTokenIQ2_XXS : GridType<DecodeIQ2_XXS, 2, 43> {
     share.index[1].put(odd_bytes(v));
     share.signs = signs_of_28_bits(d.word(b));
   }
-  template <typename To>
-  TIERPACK_INLINE static void multiply(const uint64_t* table, To& sum) {
-    sum.add_octets(0, table, 0, 2, 0, 2);
-    sum.add_octets(1, table, 1, 3, 1, 3);
-  }
 };
 
-struct OneTokenIQ2_XS : GridType<DecodeIQ2_XS, 2, 43> {
+struct GridIQ2_XS : GridType<DecodeIQ2_XS, 2, 43> {
   static const uint64_t* table() { return kIq2xsGrid.data(); }
   TIERPACK_INLINE static void prepare(const Decoder& d, int b, Share& share) {
     const Ints first = d.unit(offsetof(BlockIQ2_XS, qs), 2 * b), second = d.unit(offsetof(BlockIQ2_XS, qs), 2 * b + 1);
@@ -223,7 +222,7 @@ struct OneTokenIQ2_XS : GridType<DecodeIQ2_XS, 2, 43> {
   }
 };
 
-struct OneTokenIQ2_S : GridType<DecodeIQ2_S, 2, 43> {
+struct GridIQ2_S : GridType<DecodeIQ2_S, 2, 43> {
   static const uint64_t* table() { return kIq2sGrid.data(); }
   TIERPACK_INLINE static void prepare(const Decoder& d, int b, Share& share) {
     const Ints v = d.unit(offsetof(BlockIQ2_S, qs), b);
@@ -231,11 +230,6 @@ struct OneTokenIQ2_S : GridType<DecodeIQ2_S, 2, 43> {
     share.index[0].put(even_bytes(v) | index_bits(high, 256, 16, 0x300));
     share.index[1].put(odd_bytes(v) | index_bits(high, 64, 4, 0x300));
     share.signs = d.unit(offsetof(BlockIQ2_S, signs), b);
-  }
-  template <typename To>
-  TIERPACK_INLINE static void multiply(const uint64_t* table, To& sum) {
-    sum.add_octets(0, table, 0, 2, 0, 2);
-    sum.add_octets(1, table, 1, 3, 1, 3);
   }
 };
 
@@ -256,7 +250,7 @@ inline const uint64_t* iq1_codes() {
 }
 
 // delta moves all codes of a block alike: left to the sums of the activations.
-struct OneTokenIQ1_S : GridType<DecodeIQ1_S, 2, kIq1CodeMax, true> {
+struct GridIQ1_S : GridType<DecodeIQ1_S, 2, kIq1CodeMax, true> {
   static const uint64_t* table() { return iq1_codes(); }
   TIERPACK_INLINE static void prepare(const Decoder& d, int b, Share& share) {
     const Ints v = d.unit(offsetof(BlockIQ1_S, qs), b);
@@ -267,7 +261,7 @@ struct OneTokenIQ1_S : GridType<DecodeIQ1_S, 2, kIq1CodeMax, true> {
     // delta - 10, which is -9 or -11.
     share.bias_pair = _mm256_sub_epi16(all_shorts(-9), _mm256_srli_epi16(high, 14) & all_shorts(2));
   }
-  TIERPACK_INLINE static void multiply(const uint64_t* table, GridSum<OneTokenIQ1_S>& sum) {
+  TIERPACK_INLINE static void multiply(const uint64_t* table, GridSum<GridIQ1_S>& sum) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       Ints low[2], high[2];
@@ -278,7 +272,7 @@ struct OneTokenIQ1_S : GridType<DecodeIQ1_S, 2, kIq1CodeMax, true> {
   }
 };
 
-struct OneTokenIQ1_M : GridType<DecodeIQ1_M, 2, kIq1CodeMax, true> {
+struct GridIQ1_M : GridType<DecodeIQ1_M, 2, kIq1CodeMax, true> {
   static const uint64_t* table() { return iq1_codes(); }
   TIERPACK_INLINE static void prepare(const Decoder& d, int b, Share& share) {
     const Ints v = d.unit(offsetof(BlockIQ1_M, qs), b);
@@ -289,7 +283,7 @@ struct OneTokenIQ1_M : GridType<DecodeIQ1_M, 2, kIq1CodeMax, true> {
     share.signs = high;
     share.bias_pair = mul_shorts(d.sub_scales(b), all_shorts(-9));
   }
-  TIERPACK_INLINE static void multiply(const uint64_t* table, GridSum<OneTokenIQ1_M>& sum) {
+  TIERPACK_INLINE static void multiply(const uint64_t* table, GridSum<GridIQ1_M>& sum) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       Ints low[2], high[2];
@@ -359,11 +353,11 @@ struct GridCodes {
 // The decoders whose columns for many tokens are decoded this way: those with signs.
 template <typename D>
 struct GridTypeOf;
-template <> struct GridTypeOf<DecodeIQ3_XXS> { using Type = OneTokenIQ3_XXS; };
-template <> struct GridTypeOf<DecodeIQ3_S> { using Type = OneTokenIQ3_S; };
-template <> struct GridTypeOf<DecodeIQ2_XXS> { using Type = OneTokenIQ2_XXS; };
-template <> struct GridTypeOf<DecodeIQ2_XS> { using Type = OneTokenIQ2_XS; };
-template <> struct GridTypeOf<DecodeIQ2_S> { using Type = OneTokenIQ2_S; };
+template <> struct GridTypeOf<DecodeIQ3_XXS> { using Type = GridIQ3_XXS; };
+template <> struct GridTypeOf<DecodeIQ3_S> { using Type = GridIQ3_S; };
+template <> struct GridTypeOf<DecodeIQ2_XXS> { using Type = GridIQ2_XXS; };
+template <> struct GridTypeOf<DecodeIQ2_XS> { using Type = GridIQ2_XS; };
+template <> struct GridTypeOf<DecodeIQ2_S> { using Type = GridIQ2_S; };
 
 template <typename D>
   requires requires { typename GridTypeOf<D>::Type; }

@@ -6,20 +6,11 @@
 #include "runtime/kernels/group_types.h"
 
 namespace tierpack::kernels {
-namespace {
-
-void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y, size_t y_stride) {
-  if (x.tokens == 1 && has_grid(w.dtype)) return avx2_ops::matmul(w, row_begin, row_end, x, y, y_stride);
-  group_matmul({w, row_begin, row_end, x, y, y_stride}, multiply_groups_of, reference_ops::matmul);
-}
-
-}  // namespace
-
 const KernelTable& avx512() {
   static const KernelTable table = [] {
     KernelTable t = avx2();
     t.name = "avx512";
-    t.matmul = matmul;
+    t.matmul = vnni_matmul;
     t.delta_rule = avx512_ops::delta_rule;
     t.attention = avx512_ops::attention;
     return t;

@@ -9,20 +9,6 @@
 namespace tierpack::kernels {
 namespace {
 
-// Types whose codes are looked up one by one. With one token the looking up is what takes time, and avx2 does it in a way of its own.
-constexpr bool has_grid(DType type) {
-  switch (type) {
-    case DType::kIQ3_XXS:
-    case DType::kIQ3_S:
-    case DType::kIQ2_XXS:
-    case DType::kIQ2_XS:
-    case DType::kIQ2_S:
-    case DType::kIQ1_S:
-    case DType::kIQ1_M: return true;
-    default: return false;
-  }
-}
-
 // Whole groups of a type that has a decoder here; false for the others.
 bool multiply_groups_of(const Product& p) {
   switch (p.w.dtype) {
@@ -52,17 +38,40 @@ bool multiply_groups_of(const Product& p) {
     case DType::kIQ1_S: return multiply_groups<DecodeIQ1_S>(p);
     case DType::kIQ1_M: return multiply_groups<DecodeIQ1_M>(p);
 #else
-    case DType::kIQ3_XXS: return multiply_groups<DecodeIQ3_XXS, grid_one_token<OneTokenIQ3_XXS>>(p);
-    case DType::kIQ3_S: return multiply_groups<DecodeIQ3_S, grid_one_token<OneTokenIQ3_S>>(p);
-    case DType::kIQ2_XXS: return multiply_groups<DecodeIQ2_XXS, grid_one_token<OneTokenIQ2_XXS>>(p);
-    case DType::kIQ2_XS: return multiply_groups<DecodeIQ2_XS, grid_one_token<OneTokenIQ2_XS>>(p);
-    case DType::kIQ2_S: return multiply_groups<DecodeIQ2_S, grid_one_token<OneTokenIQ2_S>>(p);
-    case DType::kIQ1_S: return multiply_groups<DecodeIQ1_S, grid_one_token<OneTokenIQ1_S>>(p);
-    case DType::kIQ1_M: return multiply_groups<DecodeIQ1_M, grid_one_token<OneTokenIQ1_M>>(p);
+    case DType::kIQ3_XXS: return multiply_groups<DecodeIQ3_XXS, grid_one_token<GridIQ3_XXS>>(p);
+    case DType::kIQ3_S: return multiply_groups<DecodeIQ3_S, grid_one_token<GridIQ3_S>>(p);
+    case DType::kIQ2_XXS: return multiply_groups<DecodeIQ2_XXS, grid_one_token<GridIQ2_XXS>>(p);
+    case DType::kIQ2_XS: return multiply_groups<DecodeIQ2_XS, grid_one_token<GridIQ2_XS>>(p);
+    case DType::kIQ2_S: return multiply_groups<DecodeIQ2_S, grid_one_token<GridIQ2_S>>(p);
+    case DType::kIQ1_S: return multiply_groups<DecodeIQ1_S, grid_one_token<GridIQ1_S>>(p);
+    case DType::kIQ1_M: return multiply_groups<DecodeIQ1_M, grid_one_token<GridIQ1_M>>(p);
 #endif
     default: return false;
   }
 }
+
+#ifdef TIERPACK_VNNI
+// Types whose codes are looked up one by one. With one token the looking up is what takes time, and avx2 does it in a way of its own.
+bool has_grid(DType type) {
+  switch (type) {
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ1_S:
+    case DType::kIQ1_M: return true;
+    default: return false;
+  }
+}
+
+// The matmul of the tables with vpdpbusd.
+void vnni_matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y,
+                 size_t y_stride) {
+  if (x.tokens == 1 && has_grid(w.dtype)) return avx2_ops::matmul(w, row_begin, row_end, x, y, y_stride);
+  group_matmul({w, row_begin, row_end, x, y, y_stride}, multiply_groups_of, reference_ops::matmul);
+}
+#endif
 
 }  // namespace
 }  // namespace tierpack::kernels

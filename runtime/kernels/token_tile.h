@@ -1,6 +1,7 @@
 // Products of row groups with many tokens: a column of blocks is decoded once and meets a tile of tokens.
 #pragma once
 
+#include "base/bytes.h"
 #include "runtime/kernels/group_products.h"
 
 namespace tierpack::kernels {
@@ -66,11 +67,11 @@ class TokenTile {
   // Tokens that a tile of vectors of n elements may have; 0 if n is too long.
   static constexpr uint32_t tokens_max(uint32_t n) {
     if constexpr (kUse == SumUse::kNone) return kTokenTile;
-    return std::min(kTokenTile, kPreparedInts / align_up(n / 32));
+    return std::min(kTokenTile, kPreparedInts / padded(n / 32));
   }
 
   TokenTile(const ActivationView& x, uint32_t first, uint32_t tokens)
-      : x_(x), first_(first), tokens_(tokens), blocks_(x.n / 32), stride_(align_up(x.n / 32)) {
+      : x_(x), first_(first), tokens_(tokens), blocks_(x.n / 32), stride_(padded(x.n / 32)) {
     TIERPACK_CHECK(tokens <= tokens_max(x.n));
     if constexpr (kUse == SumUse::kNone) return;
     for (uint32_t t = 0; t < tokens; ++t) {
@@ -96,7 +97,7 @@ class TokenTile {
   using Partial = float[kBlockSums][kTokenTile][kGroup];
   static constexpr SumUse kUse = sum_use<D>();
   static constexpr bool kHighs = kUse == SumUse::kStarts;
-  static constexpr uint32_t align_up(uint32_t blocks) { return (blocks + 7) / 8 * 8; }
+  static constexpr uint32_t padded(uint32_t blocks) { return static_cast<uint32_t>(align_up(blocks, 8)); }
 
   // The column that begins with block `begin`.
   template <Sums From>
