@@ -1,0 +1,78 @@
+// Which tensors of a pack a safetensors checkpoint becomes, and where every byte of its weights goes: computed from names,
+// types and shapes, without reading data.
+//
+// Bulk weights are moved: whole rows of a source matrix become rows of a target matrix, with their block scales where the target's
+// type holds them (NVFP4, MXFP4). A move loses nothing, so the source is restored from the pack. Small tensors that change by
+// arithmetic (gamma + 1, -exp(A_log), scales) are derived: the pack keeps their source bytes as they are, and the values beside them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/model_config.h"
+#include "formats/quant_scheme.h"
+#include "formats/tensor.h"
+
+namespace tierpack::repack {
+
+// A permutation of blocks of columns: block g * per_group + j of the source is block j * groups + g of the target. None when groups = 0.
+struct ColumnTiles {
+  uint32_t groups = 0;
+  uint32_t per_group = 0;
+  uint32_t block = 0;  // elements
+};
+
+// Consecutive rows of a weight -> consecutive rows of one target, or alternately of two (ways = 2: row i goes to target[i % 2], row
+// i / 2; gpt-oss interleaves gate and up). Rows are counted over a whole stack.
+struct RowMove {
+  uint32_t weight = 0;      // index into QuantCatalog::weights
+  uint64_t source_row = 0;  // first
+  uint64_t rows = 0;        // of the source
+  uint32_t ways = 1;
+  std::array<uint32_t, 2> target{};      // index into HfMapping::tensors
+  std::array<uint64_t, 2> target_row{};  // first
+  uint64_t target_column = 0;            // first; the weight's columns are a window of the target's
+  ColumnTiles tiles;
+  // Rows of the source are columns of the target: source element [source_row + i][j] is target element [target_row + j][i]. `rows` is then the
+  // target's number of columns, and the target has as many rows from target_row as the source has columns. Plain types only.
+  bool transposed = false;
+};
+
+enum class DerivedOp : uint8_t {
+  kFloats,      // values as they are, as F32
+  kPlusOne,     // 1 + x in f32
+  kNegExp,      // -exp(x), computed in f64 and rounded
+  kScale,       // scales of a moved weight, as multipliers
+};
+
+// A tensor of the pack that is computed. Element i of matrix m comes from element order[...] of the sources, see derived_values().
+struct DerivedTensor {
+  TensorInfo target;  // F32; offset 0
+  DerivedOp op = DerivedOp::kFloats;
+  std::vector<uint32_t> weights;  // indices into QuantCatalog::weights: one, or one for each matrix of a stack
+  std::string scaled;             // kScale: name of the target whose products or blocks it multiplies ("blk.0.attn_q.weight")
+  // Free for the mapping's use: how elements are picked (which rows, alternate rows, tiles of heads...).
+  uint64_t first_row = 0;
+  uint64_t rows = 0;
+  uint32_t step = 1;
+  uint32_t tile_groups = 0, tile_per_group = 0, tile_block = 0;
+};
+
+struct HfMapping {
+  std::vector<TensorInfo> tensors;      // filled by moves: ggml names, native types; every element is covered exactly once
+  std::vector<RowMove> moves;
+  std::vector<DerivedTensor> derived;
+  std::vector<std::string> kept_only;   // weights that stay in the pack for unpack alone, such as a vision tower
+};
+
+// Throws kUnsupported for an architecture, scheme or tensor that the tables do not know (naming it), kCorrupt for a missing tensor or
+// shapes that contradict the configuration.
+HfMapping map_checkpoint(const SafetensorsSource& source, const QuantCatalog& catalog, const ModelConfig& config);
+
+// The values of matrix `matrix` (0 unless the target has more than two dimensions) of a derived tensor, ne[0] * ne[1] of them.
+std::vector<float> derived_values(const SafetensorsSource& source, const QuantCatalog& catalog, const DerivedTensor& derived,
+                                  uint64_t matrix);
+
+}  // namespace tierpack::repack
