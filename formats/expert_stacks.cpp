@@ -88,6 +88,11 @@ int64_t block_of(std::string_view name) {
   return status == std::errc() && at != end && *at == '.' ? int64_t{block} : -1;
 }
 
+bool is_expert_scale(std::string_view name) {
+  const std::string_view rest = within_block(name);
+  return rest.starts_with("ffn_") && rest.ends_with("_exps.scale");
+}
+
 TensorClass classify(const TensorInfo& tensor) {
   if (is_stack(within_block(tensor.name))) return TensorClass::kExpertStack;
   // Rows longer than the layout's limit fill pages by themselves: nothing is gained by calling them a table.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/zstd.h"
 #include "formats/gguf.h"
 #include "formats/pack_layout.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr uint64_t kManifestBytesMax = uint64_t{64} << 20;
 constexpr uint64_t kRecordsBytesMax = uint64_t{1} << 30;
-constexpr uint64_t kMetadataBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kMetadataBytesMax = GgufLimits::kHeaderBytes;
 
 const PackFile* find_file(const PackManifest& manifest, std::string_view name) {
   for (const PackFile& file : manifest.files) {
@@ -55,6 +56,55 @@ const char* segment_file_name(Segment segment) {
   return "";
 }
 
+const std::string& PackManifest::tensor_name(uint32_t tensor) const {
+  TIERPACK_CHECK(tensor < tensor_count());
+  if (tensor < dense.size()) return dense[tensor].name;
+  tensor -= static_cast<uint32_t>(dense.size());
+  if (tensor < rows.size()) return rows[tensor].name;
+  tensor -= static_cast<uint32_t>(rows.size());
+  return expert_layers[tensor / 3].parts()[tensor % 3]->tensor;
+}
+
+DType PackManifest::tensor_dtype(uint32_t tensor) const {
+  TIERPACK_CHECK(tensor < tensor_count());
+  if (tensor < dense.size()) return dense[tensor].dtype;
+  tensor -= static_cast<uint32_t>(dense.size());
+  if (tensor < rows.size()) return rows[tensor].dtype;
+  tensor -= static_cast<uint32_t>(rows.size());
+  return expert_layers[tensor / 3].parts()[tensor % 3]->dtype;
+}
+
+std::vector<TensorInfo> pack_tensors(const PackManifest& manifest) {
+  std::vector<TensorInfo> out;
+  const auto add = [&](const std::string& name, DType dtype, const Shape& shape) {
+    TensorInfo& tensor = out.emplace_back();
+    tensor.name = name;
+    tensor.dtype = dtype;
+    tensor.shape = shape;
+    tensor.bytes = checked_tensor_bytes(dtype, shape).value();
+  };
+  for (const DenseTensor& tensor : manifest.dense) add(tensor.name, tensor.dtype, tensor.shape);
+  for (const RowTable& table : manifest.rows) add(table.name, table.dtype, table.shape);
+  for (const ExpertLayer& layer : manifest.expert_layers) {
+    const bool merged = layer.gate.tensor == layer.up.tensor;
+    for (const ExpertPart* part : layer.parts()) {
+      if (merged && part == &layer.up) continue;
+      Shape shape;
+      shape.ne = {part->in, part->out * (merged && part == &layer.gate ? 2 : 1), layer.experts, 1};
+      shape.dims = 3;
+      add(part->tensor, part->dtype, shape);
+    }
+  }
+  return out;
+}
+
+std::optional<uint32_t> PackManifest::find_tensor(std::string_view name) const {
+  for (uint32_t i = 0; i < tensor_count(); ++i) {
+    if (tensor_name(i) == name) return i;
+  }
+  return std::nullopt;
+}
+
 Pack Pack::open(const fs::path& directory) {
   if (!fs::is_directory(directory)) fail(ErrorKind::kUsage, "{}: is not a pack (a directory was expected)", directory.string());
   if (!fs::exists(directory / kPackManifestName)) {
@@ -67,12 +117,18 @@ Pack Pack::open(const fs::path& directory) {
   const std::string json = read_text_file(directory / kPackManifestName, kManifestBytesMax);
   const File records_file = File::open(directory / kPackRecordsName, File::Mode::kRead);
   const std::vector<std::byte> records = read_all(records_file, kRecordsBytesMax);
-  pack.manifest_ = parse_pack(json, records, source);
+  // Packs of other versions may have none; parse_pack says what they are.
+  std::vector<std::byte> sources;
+  if (fs::exists(directory / kPackSourcesName)) {
+    sources = read_all(File::open(directory / kPackSourcesName, File::Mode::kRead), kRecordsBytesMax);
+  }
+  pack.manifest_ = parse_pack(json, records, sources, source);
 
   const File metadata_file = open_sized(directory, pack.manifest_, kPackMetadataName);
   const std::vector<std::byte> metadata = read_all(metadata_file, kMetadataBytesMax);
   require_digest(pack.manifest_, kPackMetadataName, metadata, directory / kPackMetadataName);
-  GgufHeader header = read_gguf_header(MemorySource(metadata, metadata_file.name()));
+  const std::vector<std::byte> head = zstd_decompress(metadata, kMetadataBytesMax, metadata_file.name());
+  GgufHeader header = read_gguf_header(MemorySource(head, metadata_file.name()));
   pack.metadata_ = std::move(header.metadata);
   pack.config_ = read_model_config(pack.metadata_);
   require_manifest_fits(pack.manifest_, pack.config_, source);

@@ -1,13 +1,14 @@
 // A pack: what repack writes and everything after it reads. A directory NAME.tierpack/ with
 //
 //   pack.json      this file's description as JSON (see docs/pack_format.md); the mark that the pack is whole
-//   metadata.gguf  GGUF without tensors: hyper-parameters, tokenizer, chat template
+//   metadata.gguf.zst  GGUF without tensors, one zstd frame: hyper-parameters, tokenizer, chat template
 //   records.bin    the record index: "TPRECORD", u32 version, u32 zero, u64 count, then 48 bytes a record
 //                  {u64 offset, u64 bytes, u32 segment, u32 zero, u64 xxh3 low, u64 xxh3 high, u64 zero}
+//   sources.bin    how the source's files are put together again: "TPSOURCE", u32 version, u32 zero, u64 count, 96 bytes a piece
 //   dense.bin      segment: one record per tensor, in load order
 //   experts.bin    segment: one record per routed expert {gate, up, down}, hottest first
 //   rows.bin       segment: lookup tables as 4 KiB pages; absent when the model has none
-//   source.bin     the bytes of the source shards that are not tensor data
+//   source.bin     the bytes of the source's files that are not in the segments
 //   profile.json   the profile that ordered the experts; absent when there was none
 //
 // Every record begins at a multiple of 4096 and is followed by zeros up to the next one. Its checksum is the XXH3-128 of
@@ -21,7 +22,7 @@
 // docs/pack_format.md says the same exactly enough to write a second reader. Every number of a pack is bound: pack.json
 // ends with the SHA-256 of its own text and holds the SHA-256 of every other file.
 //
-// Version 0 is not frozen: a reader accepts exactly the version it was built for.
+// Version 1 is frozen: docs/pack_format.md says what a later version may change and what readers do about it.
 #pragma once
 
 #include <array>
@@ -37,20 +38,24 @@
 #include "formats/metadata.h"
 #include "formats/model_config.h"
 #include "formats/profile.h"
+#include "formats/source_rows.h"
 #include "formats/tensor.h"
 
 namespace tierpack {
 
-inline constexpr uint32_t kPackVersion = 0;
+inline constexpr uint32_t kPackVersion = 1;
 inline constexpr uint64_t kRecordAlignment = 4096;
 inline constexpr uint64_t kPartAlignment = 64;  // of gate, up and down inside an expert record
 inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint64_t kPageChecksumBytes = 16;
 inline constexpr uint64_t kRecordsHeaderBytes = 24;  // of records.bin
 inline constexpr uint64_t kRecordEntryBytes = 48;
+inline constexpr uint64_t kSourcesHeaderBytes = 24;  // of sources.bin
+inline constexpr uint64_t kSourceEntryBytes = 96;
 inline constexpr const char* kPackManifestName = "pack.json";
-inline constexpr const char* kPackMetadataName = "metadata.gguf";
+inline constexpr const char* kPackMetadataName = "metadata.gguf.zst";
 inline constexpr const char* kPackRecordsName = "records.bin";
+inline constexpr const char* kPackSourcesName = "sources.bin";
 inline constexpr const char* kPackSourceName = "source.bin";
 inline constexpr const char* kPackProfileName = "profile.json";
 
@@ -79,6 +84,11 @@ struct ExpertPart {
   uint64_t out = 0;
   uint64_t offset = 0;  // in the record
   uint64_t bytes = 0;
+  // f32 factors beside the part, (scale_rows, scale_columns) row-major at scale_offset in the record, a multiple of 64; none when
+  // scale_rows is 0. (1, 1) multiplies every product of the part; of an F8_E4M3 part (out, 1) belongs to rows, anything else to blocks of 128 x 128.
+  uint64_t scale_offset = 0;
+  uint32_t scale_rows = 0, scale_columns = 0;
+  uint64_t scale_bytes() const { return uint64_t{scale_rows} * scale_columns * sizeof(float); }
 };
 
 struct ExpertLayer {
@@ -104,13 +114,30 @@ struct RowTable {
   uint64_t unit_bytes() const { return pages_per_row * kPageBytes; }
 };
 
-// How a source shard is put together again: pieces in order.
+// Rows of a tensor that a source holds in an order of its own: `rows` rows of the source, of `layout.columns` columns, are rows first_row and on of the tensor,
+// counted over all its matrices (an expert stack's gate rows over all experts). With ways = 2 the rows with odd numbers are those of `other`, from other_first_row on.
+// Transposed, a row of the source is a column of the tensor: source element [i][j] is tensor element [first_row + j][i].
+struct RowPiece {
+  RowField field = RowField::kValues;
+  uint32_t ways = 1;
+  bool transposed = false;
+  uint32_t other = 0;  // a tensor, see PackManifest::tensor_name
+  uint64_t first_row = 0;
+  uint64_t other_first_row = 0;
+  uint64_t rows = 0;
+  uint64_t first_column = 0;
+  uint64_t columns = 0;
+  ColumnTiles tiles;
+};
+
+// How a file of the source is put together again: pieces in order.
 struct SourcePiece {
-  enum class From { kSource, kZeros, kTensor };
+  enum class From : uint32_t { kZeros = 0, kSource = 1, kTensor = 2, kRows = 3 };
   From from = From::kZeros;
   uint64_t bytes = 0;
   uint64_t offset = 0;  // kSource: in source.bin
-  std::string tensor;   // kTensor
+  uint32_t tensor = 0;  // kTensor, kRows: see PackManifest::tensor_name
+  RowPiece rows;        // kRows
 };
 
 struct SourceShard {
@@ -126,7 +153,14 @@ struct PackFile {
   Sha256Digest sha256;
 };
 
-// Everything pack.json and records.bin say.
+// A tensor whose values were changed on the way, and how much (relative mean squared error over the tensor).
+struct Transcoded {
+  std::string tensor;
+  DType from = DType::kF32, to = DType::kF32;
+  double error = 0;  // sum (x - y)^2 / sum x^2
+};
+
+// Everything pack.json, records.bin and sources.bin say.
 struct PackManifest {
   std::string tool_version;
   Sha256Digest routing_id;  // see formats/profile.h
@@ -137,15 +171,28 @@ struct PackManifest {
   std::vector<PackFile> files;  // all files of the pack except pack.json
   std::optional<Sha256Digest> profile_id;
   std::vector<Record> records;
+  bool nonfinite_allowed = false;  // the writer was told to take block scales that are NaN or infinite
+  std::vector<Transcoded> transcoded;  // empty: the pack gives its source back
+
+  bool reversible() const { return transcoded.empty(); }
+  // Tensors are numbered: dense ones in their order, then tables, then gate, up and down of each expert layer. Of a merged stack gate's number stands for both.
+  uint32_t tensor_count() const { return static_cast<uint32_t>(dense.size() + rows.size() + 3 * expert_layers.size()); }
+  const std::string& tensor_name(uint32_t tensor) const;
+  DType tensor_dtype(uint32_t tensor) const;
+  std::optional<uint32_t> find_tensor(std::string_view name) const;  // linear
 };
 
 std::string encode_pack_json(const PackManifest& manifest, const ModelConfig& config);
 std::vector<std::byte> encode_records(const std::vector<Record>& records);
-// Proves the SHA-256 of both texts and checks every index, range, overlap and name in them; throws kCorrupt, or
+std::vector<std::byte> encode_sources(const std::vector<SourceShard>& shards);
+// Proves the SHA-256 of the three and checks every index, range, overlap and name in them; throws kCorrupt, or
 // kUnsupported for another version. The SHA-256 of the other files is the caller's to prove.
-PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, const std::string& source);
+PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, Bytes sources_bin, const std::string& source);
 // Throws kCorrupt unless the experts and tables of the manifest have the shapes that the model's metadata promises.
 void require_manifest_fits(const PackManifest& manifest, const ModelConfig& config, const std::string& source);
+
+// The tensors of a pack as a GGUF would have them: dense ones, tables, stacks of experts by layer. Offsets are 0.
+std::vector<TensorInfo> pack_tensors(const PackManifest& manifest);
 
 // An open pack. Reading is thread-safe.
 class Pack {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -18,8 +17,8 @@ constexpr uint64_t kNameBytesMax = 1024;
 
 class ManifestCheck {
  public:
-  ManifestCheck(const PackManifest& manifest, uint64_t records_bytes, const std::string& source)
-      : pack_(manifest), records_bytes_(records_bytes), source_(source) {}
+  ManifestCheck(const PackManifest& manifest, uint64_t records_bytes, uint64_t sources_bytes, const std::string& source)
+      : pack_(manifest), records_bytes_(records_bytes), sources_bytes_(sources_bytes), source_(source) {}
 
   void run() {
     files();
@@ -27,11 +26,11 @@ class ManifestCheck {
     record_tiling(Segment::kExperts);
     used_.assign(pack_.records.size(), false);
     dense();
+    rows();
     experts();
     for (size_t i = 0; i < used_.size(); ++i) {
       if (!used_[i]) complain("record {} belongs to no tensor and no expert", i);
     }
-    rows();
     sources();
   }
 
@@ -50,7 +49,7 @@ class ManifestCheck {
   }
 
   void files() const {
-    std::vector<std::string> required{kPackMetadataName, kPackRecordsName, segment_file_name(Segment::kDense),
+    std::vector<std::string> required{kPackMetadataName, kPackRecordsName, kPackSourcesName, segment_file_name(Segment::kDense),
                                       segment_file_name(Segment::kExperts)};
     if (!pack_.rows.empty()) required.push_back(segment_file_name(Segment::kRows));
     required.push_back(kPackSourceName);
@@ -66,6 +65,9 @@ class ManifestCheck {
     }
     if (file_bytes(kPackRecordsName) != records_bytes_) {
       complain("says that {} has {} bytes; it has {}", kPackRecordsName, file_bytes(kPackRecordsName), records_bytes_);
+    }
+    if (file_bytes(kPackSourcesName) != sources_bytes_) {
+      complain("says that {} has {} bytes; it has {}", kPackSourcesName, file_bytes(kPackSourcesName), sources_bytes_);
     }
   }
 
@@ -107,10 +109,12 @@ class ManifestCheck {
     if (name.empty() || name.size() > kNameBytesMax || !printable) complain("impossible tensor name '{}'", name);
   }
 
-  void add_tensor(const std::string& name, uint64_t bytes) {
+  // Tensors come in the order of their numbers.
+  void add_tensor(const std::string& name, DType dtype, uint64_t columns, uint64_t rows, uint64_t bytes) {
     check_name(name);
     if (bytes > kFileBytesMax) complain("{}: impossible size", name);
-    if (!tensors_.emplace(name, bytes).second) complain("tensor '{}' appears twice", name);
+    if (!names_.insert(name).second) complain("tensor '{}' appears twice", name);
+    tensors_.push_back({&name, dtype, columns, rows, bytes, 0});
   }
 
   void check_groups(const std::string& name, DType dtype, uint64_t in, uint64_t out) const {
@@ -128,7 +132,7 @@ class ManifestCheck {
                  tensor.shape.text(), record.bytes);
       }
       check_groups(tensor.name, tensor.dtype, tensor.shape.ne[0], tensor.shape.ne[1]);
-      add_tensor(tensor.name, *bytes);
+      add_tensor(tensor.name, tensor.dtype, tensor.shape.ne[0], tensor.shape.rows(), *bytes);
     }
   }
 
@@ -145,7 +149,7 @@ class ManifestCheck {
       for (int k = 0; k < 3; ++k) {
         const ExpertPart& want = *placed.parts()[k];
         const ExpertPart& have = *layer.parts()[k];
-        if (want.offset != have.offset || want.bytes != have.bytes) {
+        if (want.offset != have.offset || want.bytes != have.bytes || want.scale_offset != have.scale_offset) {
           complain("{}: {} is said to be at {} with {} bytes, its place is {} with {}", name, have.tensor, have.offset,
                    have.bytes, want.offset, want.bytes);
         }
@@ -169,18 +173,19 @@ class ManifestCheck {
   void add_stacks(const ExpertLayer& layer) {
     const bool merged = layer.gate.tensor == layer.up.tensor;
     if (merged && layer.gate.dtype != layer.up.dtype) complain("{}: one stack of two types", layer.gate.tensor);
-    const auto stack_bytes = [&](uint64_t part_bytes) {
-      const std::optional<uint64_t> bytes = checked_mul(part_bytes, layer.experts);
-      if (!bytes) complain("experts of layer {}: sizes overflow", layer.layer);
-      return *bytes;
+    const auto add = [&](const ExpertPart& part, uint64_t factor) {
+      const std::optional<uint64_t> bytes = checked_mul(part.bytes, uint64_t{layer.experts} * factor);
+      const std::optional<uint64_t> rows = checked_mul(part.out, uint64_t{layer.experts} * factor);
+      if (!bytes || !rows) complain("experts of layer {}: sizes overflow", layer.layer);
+      add_tensor(part.tensor, part.dtype, part.in, *rows, *bytes);
     };
+    add(layer.gate, merged ? 2 : 1);
     if (merged) {
-      add_tensor(layer.gate.tensor, stack_bytes(layer.gate.bytes + layer.up.bytes));
+      tensors_.push_back({&layer.up.tensor, layer.up.dtype, 0, 0, 0, 0});  // its bytes are gate's
     } else {
-      add_tensor(layer.gate.tensor, stack_bytes(layer.gate.bytes));
-      add_tensor(layer.up.tensor, stack_bytes(layer.up.bytes));
+      add(layer.up, 1);
     }
-    add_tensor(layer.down.tensor, stack_bytes(layer.down.bytes));
+    add(layer.down, 1);
   }
 
   void rows() {
@@ -193,7 +198,7 @@ class ManifestCheck {
         complain("table {}: its pages are not where the layout puts them", table.name);
       }
       page += table.pages;
-      add_tensor(table.name, *checked_tensor_bytes(table.dtype, table.shape));
+      add_tensor(table.name, table.dtype, table.shape.ne[0], table.shape.rows(), *checked_tensor_bytes(table.dtype, table.shape));
     }
     const std::optional<uint64_t> bytes = checked_mul(page, kPageBytes);
     if (!bytes || *bytes != file_bytes(segment_file_name(Segment::kRows))) {
@@ -222,34 +227,93 @@ class ManifestCheck {
           }
           source_at += piece.bytes;
         } else if (piece.from == SourcePiece::From::kTensor) {
-          const auto found = tensors_.find(piece.tensor);
-          if (found == tensors_.end()) complain("{}: tensor '{}' is unknown or used twice", shard.path, piece.tensor);
-          if (found->second != piece.bytes) {
-            complain("{}: tensor '{}' has {} bytes, the shard says {}", shard.path, piece.tensor, found->second, piece.bytes);
-          }
-          tensors_.erase(found);
+          whole_tensor(shard, piece);
+        } else if (piece.from == SourcePiece::From::kRows) {
+          rows_of_tensor(shard, piece);
         }
       }
       if (bytes != shard.bytes) complain("{}: has {} bytes, its pieces {}", shard.path, shard.bytes, bytes);
       if (source_at > kFileBytesMax) complain("{}: {} would be impossibly large", shard.path, kPackSourceName);
     }
-    if (!tensors_.empty()) complain("tensor '{}' is in no source shard", tensors_.begin()->first);
+    for (const Tensor& tensor : tensors_) {
+      const bool computed = tensor.found == 0 && (tensor.dtype == DType::kF32 || !pack_.transcoded.empty());
+      if (tensor.found != tensor.bytes && !computed) {
+        complain("tensor '{}' has {} bytes, of which the source's files hold {}", *tensor.name, tensor.bytes, tensor.found);
+      }
+    }
     if (source_at != file_bytes(kPackSourceName)) {
       complain("pieces use {} bytes of {}, which has {}", source_at, kPackSourceName, file_bytes(kPackSourceName));
     }
   }
 
+  struct Tensor {
+    const std::string* name;
+    DType dtype;
+    uint64_t columns, rows, bytes;
+    uint64_t found;  // bytes that are in pieces
+  };
+
+  Tensor& tensor_of(const SourceShard& shard, uint32_t tensor) {
+    if (tensor >= tensors_.size() || tensors_[tensor].bytes == 0) complain("{}: a piece of tensor {} of {}", shard.path, tensor, tensors_.size());
+    return tensors_[tensor];
+  }
+
+  // No byte of a tensor is in two pieces: their sum is held against the tensor's size at the end, and this keeps it from overflowing.
+  void use(const SourceShard& shard, Tensor& tensor, uint64_t bytes) {
+    if (bytes > tensor.bytes - tensor.found) complain("{}: tensor '{}' is used twice", shard.path, *tensor.name);
+    tensor.found += bytes;
+  }
+
+  void whole_tensor(const SourceShard& shard, const SourcePiece& piece) {
+    Tensor& tensor = tensor_of(shard, piece.tensor);
+    if (tensor.bytes != piece.bytes) {
+      complain("{}: tensor '{}' has {} bytes, the shard says {}", shard.path, *tensor.name, tensor.bytes, piece.bytes);
+    }
+    use(shard, tensor, piece.bytes);
+  }
+
+  void rows_of_tensor(const SourceShard& shard, const SourcePiece& piece) {
+    const RowPiece& rows = piece.rows;
+    Tensor& tensor = tensor_of(shard, piece.tensor);
+    const auto wrong = [&](const char* what) { complain("{}: rows of tensor '{}': {}", shard.path, *tensor.name, what); };
+    const RowLayout layout{tensor.dtype, rows.transposed ? rows.columns : tensor.columns, rows.field, rows.transposed ? 0 : rows.first_column, rows.columns,
+                           rows.tiles};
+    if (const auto problem = layout_problem(layout)) wrong(*problem);
+    const std::optional<uint64_t> bytes = checked_mul(rows.rows, field_row_bytes(rows.field, tensor.dtype, rows.columns));
+    if (!bytes || *bytes != piece.bytes) wrong("another number of bytes than its rows have");
+    if (rows.transposed) {
+      if (rows.ways != 1 || rows.field != RowField::kValues || rows.tiles.groups != 0) wrong("cannot be transposed");
+      if (rows.first_column > tensor.columns || rows.rows > tensor.columns - rows.first_column) wrong("columns leave the tensor");
+      require_rows(tensor, rows.first_row, rows.columns, shard);
+      return use(shard, tensor, piece.bytes);
+    }
+    if (rows.rows % rows.ways != 0) wrong("rows do not alternate evenly");
+    require_rows(tensor, rows.first_row, rows.rows / rows.ways, shard);
+    use(shard, tensor, piece.bytes / rows.ways);
+    if (rows.ways == 1) return;
+    Tensor& other = tensor_of(shard, rows.other);
+    if (other.columns != tensor.columns || other.dtype != tensor.dtype) wrong("alternate with those of an unlike tensor");
+    require_rows(other, rows.other_first_row, rows.rows / 2, shard);
+    use(shard, other, piece.bytes / 2);
+  }
+
+  void require_rows(const Tensor& tensor, uint64_t first, uint64_t count, const SourceShard& shard) const {
+    if (count == 0 || first > tensor.rows || count > tensor.rows - first) complain("{}: rows leave tensor '{}'", shard.path, *tensor.name);
+  }
+
   const PackManifest& pack_;
   const uint64_t records_bytes_;
+  const uint64_t sources_bytes_;
   const std::string& source_;
   std::vector<bool> used_;                              // records with an owner
-  std::unordered_map<std::string, uint64_t> tensors_;  // bytes, by name; those not yet found in a shard
+  std::vector<Tensor> tensors_;                         // by number
+  std::unordered_set<std::string_view> names_;
 };
 
 }  // namespace
 
-void check_manifest(const PackManifest& manifest, uint64_t records_bytes, const std::string& source) {
-  ManifestCheck(manifest, records_bytes, source).run();
+void check_manifest(const PackManifest& manifest, uint64_t records_bytes, uint64_t sources_bytes, const std::string& source) {
+  ManifestCheck(manifest, records_bytes, sources_bytes, source).run();
 }
 
 void require_manifest_fits(const PackManifest& manifest, const ModelConfig& config, const std::string& source) {

@@ -1,4 +1,4 @@
-// pack.json and records.bin: their encoding, and the reading of their fields. What the fields must say together is
+// pack.json: its encoding, and the reading of its fields. What the fields must say together is
 // checked in pack_check.cpp.
 #include <algorithm>
 
@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "formats/pack.h"
 #include "formats/pack_check.h"
+#include "formats/pack_index.h"
 #include "formats/row_groups.h"
 
 namespace tierpack {
@@ -14,7 +15,6 @@ namespace {
 
 constexpr const char* kFormat = "tierpack-pack";
 constexpr const char* kGroupRowsKey = "row_group_rows";
-constexpr std::string_view kRecordsMagic = "TPRECORD";
 // The end of pack.json: the SHA-256 of all text before the 64 hex digits.
 constexpr std::string_view kSealBefore = "\"sha256\": \"";
 constexpr std::string_view kSealAfter = "\"\n}\n";
@@ -26,18 +26,12 @@ Json shape_json(const Shape& shape) {
 }
 
 Json part_json(const ExpertPart& part) {
-  return {{"tensor", part.tensor}, {"type", dtype_name(part.dtype)}, {"in", part.in},
-          {"out", part.out},       {"offset", part.offset},          {"bytes", part.bytes}};
-}
-
-Json piece_json(const SourcePiece& piece) {
-  switch (piece.from) {
-    case SourcePiece::From::kSource: return {"source", piece.bytes, piece.offset};
-    case SourcePiece::From::kZeros: return {"zeros", piece.bytes};
-    case SourcePiece::From::kTensor: return {"tensor", piece.bytes, piece.tensor};
+  Json out{{"tensor", part.tensor}, {"type", dtype_name(part.dtype)}, {"in", part.in},
+           {"out", part.out},       {"offset", part.offset},          {"bytes", part.bytes}};
+  if (part.scale_rows > 0) {
+    out["scales"] = Json{{"rows", part.scale_rows}, {"columns", part.scale_columns}, {"offset", part.scale_offset}};
   }
-  TIERPACK_CHECK(false);
-  return {};
+  return out;
 }
 
 // "key": value of an object, on one line; names that are not UTF-8 cannot be written and are refused.
@@ -73,6 +67,8 @@ std::string encode_pack_json(const PackManifest& manifest, const ModelConfig& co
                                     {"experts_used", config.experts_used},
                                     {"expert_ff", config.expert_ff},
                                     {"routing_id", manifest.routing_id.hex()}}) + ",\n";
+  out += fmt::format(" \"nonfinite_scales_allowed\": {},\n", manifest.nonfinite_allowed);
+  out += fmt::format(" \"reversible\": {},\n", manifest.reversible());
   out += " \"profile_id\": " + line(manifest.profile_id ? Json(manifest.profile_id->hex()) : Json(nullptr)) + ",\n";
   append_list(out, "files", manifest.files, [](const PackFile& file) {
     return Json{{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256.hex()}};
@@ -101,31 +97,15 @@ std::string encode_pack_json(const PackManifest& manifest, const ModelConfig& co
                 {"pages", table.pages}};
   });
   append_list(out, "sources", manifest.sources, [](const SourceShard& shard) {
-    Json pieces = Json::array();
-    for (const SourcePiece& piece : shard.pieces) pieces.push_back(piece_json(piece));
-    return Json{{"path", shard.path}, {"bytes", shard.bytes}, {"sha256", shard.sha256.hex()}, {"pieces", pieces}};
+    return Json{{"path", shard.path}, {"bytes", shard.bytes}, {"sha256", shard.sha256.hex()}, {"pieces", shard.pieces.size()}};
+  });
+  append_list(out, "transcoded", manifest.transcoded, [](const Transcoded& item) {
+    return Json{{"tensor", item.tensor}, {"from", dtype_name(item.from)}, {"to", dtype_name(item.to)}, {"error", item.error}};
   });
   out += " ";
   out += kSealBefore;
   out += Sha256::of(as_bytes(out)).hex();
   out += kSealAfter;
-  return out;
-}
-
-std::vector<std::byte> encode_records(const std::vector<Record>& records) {
-  std::vector<std::byte> out(kRecordsHeaderBytes + records.size() * kRecordEntryBytes);
-  std::copy_n(as_bytes(kRecordsMagic).begin(), kRecordsMagic.size(), out.begin());
-  store(&out[8], kPackVersion);
-  store(&out[16], static_cast<uint64_t>(records.size()));
-  std::byte* at = out.data() + kRecordsHeaderBytes;
-  for (const Record& record : records) {
-    store(at, record.offset);
-    store(at + 8, record.bytes);
-    store(at + 16, static_cast<uint32_t>(record.segment));
-    store(at + 24, record.checksum.low);
-    store(at + 32, record.checksum.high);
-    at += kRecordEntryBytes;
-  }
   return out;
 }
 
@@ -140,6 +120,7 @@ class ManifestReader {
     PackManifest out;
     out.tool_version = json_string(json_member(json, "tool", source_), "version", source_ + ": tool");
     out.routing_id = digest(json_member(json, "model", source_), "routing_id", source_ + ": model");
+    out.nonfinite_allowed = boolean(json, "nonfinite_scales_allowed", source_);
     const Json& profile = json_member(json, "profile_id", source_);
     if (!profile.is_null()) out.profile_id = digest(json, "profile_id", source_);
     read_list(json, "files", out.files, [&](const Json& item, const std::string& at) {
@@ -176,15 +157,30 @@ class ManifestReader {
       shard.path = json_string(item, "path", at);
       shard.bytes = json_u64(item, "bytes", at);
       shard.sha256 = digest(item, "sha256", at);
-      for (const Json& piece_item : array(item, "pieces", at)) {
-        shard.pieces.push_back(piece(piece_item, fmt::format("{}: piece {}", at, shard.pieces.size())));
-      }
+      piece_counts_.push_back(json_u64(item, "pieces", at));
       return shard;
     });
+    read_list(json, "transcoded", out.transcoded, [&](const Json& item, const std::string& at) {
+      const Json& error = json_member(item, "error", at);
+      if (!error.is_number()) fail(ErrorKind::kCorrupt, "{}: 'error': expected a number, found {}", at, error.type_name());
+      return Transcoded{json_string(item, "tensor", at), dtype(item, at, "from"), dtype(item, at, "to"), error.get<double>()};
+    });
+    if (boolean(json, "reversible", source_) != out.reversible()) {
+      fail(ErrorKind::kCorrupt, "{}: 'reversible' contradicts the list of transcoded tensors", source_);
+    }
     return out;
   }
 
+  // Of each source file, in order.
+  const std::vector<uint64_t>& piece_counts() const { return piece_counts_; }
+
  private:
+  static bool boolean(const Json& json, const char* key, const std::string& at) {
+    const Json& value = json_member(json, key, at);
+    if (!value.is_boolean()) fail(ErrorKind::kCorrupt, "{}: '{}': expected true or false, found {}", at, key, value.type_name());
+    return value.get<bool>();
+  }
+
   template <typename Item, typename Read>
   void read_list(const Json& json, const char* key, std::vector<Item>& out, Read&& read_item) {
     for (const Json& item : array(json, key, source_)) {
@@ -213,8 +209,8 @@ class ManifestReader {
     return out;
   }
 
-  static DType dtype(const Json& json, const std::string& at) {
-    const std::string name = json_string(json, "type", at);
+  static DType dtype(const Json& json, const std::string& at, const char* key = "type") {
+    const std::string name = json_string(json, key, at);
     const std::optional<DType> type = dtype_from_name(name);
     if (!type) fail(ErrorKind::kCorrupt, "{}: unknown tensor type '{}'", at, name);
     return *type;
@@ -244,30 +240,18 @@ class ManifestReader {
     out.out = json_u64(item, "out", here);
     out.offset = json_u64(item, "offset", here);
     out.bytes = json_u64(item, "bytes", here);
+    if (item.contains("scales")) {
+      const Json& scales = item["scales"];
+      out.scale_rows = u32(scales, "rows", here + ": scales");
+      out.scale_columns = u32(scales, "columns", here + ": scales");
+      out.scale_offset = json_u64(scales, "offset", here + ": scales");
+      if (out.scale_rows == 0 || out.scale_columns == 0) fail(ErrorKind::kCorrupt, "{}: scales: none", here);
+    }
     return out;
   }
 
-  static SourcePiece piece(const Json& json, const std::string& at) {
-    const bool shaped = json.is_array() && json.size() >= 2 && json[0].is_string() && json[1].is_number_unsigned();
-    const std::string kind = shaped ? json[0].get<std::string>() : "";
-    SourcePiece out;
-    out.bytes = shaped ? json[1].get<uint64_t>() : 0;
-    if (kind == "zeros" && json.size() == 2) return out;
-    if (kind == "source" && json.size() == 3 && json[2].is_number_unsigned()) {
-      out.from = SourcePiece::From::kSource;
-      out.offset = json[2].get<uint64_t>();
-      return out;
-    }
-    if (kind == "tensor" && json.size() == 3 && json[2].is_string()) {
-      out.from = SourcePiece::From::kTensor;
-      out.tensor = json[2].get<std::string>();
-      return out;
-    }
-    fail(ErrorKind::kCorrupt, "{}: expected [\"source\", bytes, offset], [\"zeros\", bytes] or [\"tensor\", bytes, name]",
-         at);
-  }
-
   std::string source_;
+  std::vector<uint64_t> piece_counts_;
 };
 
 // The text ends in its own SHA-256, so that no byte of it can change unnoticed.
@@ -287,14 +271,13 @@ void require_sealed(std::string_view text, const std::string& source) {
   }
 }
 
-// The record index is the one that pack.json speaks of.
-void require_promised(const PackManifest& manifest, Bytes records_bin, const std::string& source) {
+// An index is the one that pack.json speaks of.
+void require_promised(const PackManifest& manifest, const char* name, Bytes content, const std::string& source) {
   for (const PackFile& file : manifest.files) {
-    if (file.name != kPackRecordsName) continue;
-    const Sha256Digest found = Sha256::of(records_bin);
-    if (found != file.sha256) {
-      fail(ErrorKind::kCorrupt, "{}: SHA-256 is {}, {} says {}", source, found.hex(), kPackManifestName, file.sha256.hex());
-    }
+    if (file.name != name) continue;
+    const Sha256Digest found = Sha256::of(content);
+    if (found == file.sha256) continue;
+    fail(ErrorKind::kCorrupt, "{}/{}: SHA-256 is {}, {} says {}", source, name, found.hex(), kPackManifestName, file.sha256.hex());
   }
 }
 
@@ -311,39 +294,9 @@ void require_row_groups(const Json& json, const std::string& source) {
   }
 }
 
-std::vector<Record> parse_records(Bytes bytes, const std::string& source) {
-  ByteReader in(bytes, source);
-  if (as_text(in.take(kRecordsMagic.size(), "the magic")) != kRecordsMagic) {
-    fail(ErrorKind::kCorrupt, "{}: does not begin with {}", source, kRecordsMagic);
-  }
-  const auto version = in.read<uint32_t>("the version");
-  if (version != kPackVersion) {
-    fail(ErrorKind::kUnsupported, "{}: record index version {}; this program reads version {}", source, version,
-         kPackVersion);
-  }
-  if (in.read<uint32_t>("zeros") != 0) in.fail_here("expected four zero bytes");
-  const auto count = in.read<uint64_t>("the record count");
-  if (count > UINT32_MAX || in.remaining() != count * kRecordEntryBytes) {
-    fail(ErrorKind::kCorrupt, "{}: promises {} records, but {} bytes follow", source, count, in.remaining());
-  }
-  std::vector<Record> out(count);
-  for (Record& record : out) {
-    record.offset = in.read<uint64_t>("a record");
-    record.bytes = in.read<uint64_t>("a record");
-    const auto segment = in.read<uint32_t>("a record");
-    if (segment > static_cast<uint32_t>(Segment::kExperts)) in.fail_here(fmt::format("unknown segment {}", segment));
-    record.segment = static_cast<Segment>(segment);
-    if (in.read<uint32_t>("a record") != 0) in.fail_here("expected four zero bytes");
-    record.checksum.low = in.read<uint64_t>("a record");
-    record.checksum.high = in.read<uint64_t>("a record");
-    if (in.read<uint64_t>("a record") != 0) in.fail_here("expected eight zero bytes");
-  }
-  return out;
-}
-
 }  // namespace
 
-PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, const std::string& source) {
+PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, Bytes sources_bin, const std::string& source) {
   const std::string json_name = source + "/" + kPackManifestName;
   const Json json = parse_json(pack_json, json_name);
   const std::string format = json_string(json, "format", json_name);
@@ -355,11 +308,13 @@ PackManifest parse_pack(std::string_view pack_json, Bytes records_bin, const std
   }
   require_sealed(pack_json, json_name);
   require_row_groups(json, json_name);
-  PackManifest manifest = ManifestReader(json_name).read(json);
-  const std::string records_name = source + "/" + kPackRecordsName;
-  require_promised(manifest, records_bin, records_name);
-  manifest.records = parse_records(records_bin, records_name);
-  check_manifest(manifest, records_bin.size(), json_name);
+  ManifestReader reader(json_name);
+  PackManifest manifest = reader.read(json);
+  require_promised(manifest, kPackRecordsName, records_bin, source);
+  require_promised(manifest, kPackSourcesName, sources_bin, source);
+  manifest.records = parse_records(records_bin, source + "/" + kPackRecordsName);
+  parse_sources(sources_bin, reader.piece_counts(), manifest, source + "/" + kPackSourcesName);
+  check_manifest(manifest, records_bin.size(), sources_bin.size(), json_name);
   return manifest;
 }
 

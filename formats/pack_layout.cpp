@@ -30,6 +30,14 @@ bool place_parts(ExpertLayer& layer) {
     end = checked_add(*end, *bytes);
     if (!end) return false;
   }
+  for (ExpertPart* part : {&layer.gate, &layer.up, &layer.down}) {
+    if (part->scale_rows == 0) continue;
+    const std::optional<uint64_t> at = checked_align_up(*end, kPartAlignment);
+    const std::optional<uint64_t> scales = checked_mul(uint64_t{part->scale_rows} * part->scale_columns, sizeof(float));
+    end = at && scales ? checked_add(*at, *scales) : std::nullopt;
+    if (!end) return false;
+    part->scale_offset = *at;
+  }
   layer.record_bytes = *end;
   return true;
 }

@@ -13,7 +13,7 @@ namespace tierpack {
 std::optional<uint64_t> checked_tensor_bytes(DType dtype, const Shape& shape);
 
 // Sets offset and bytes of the three parts and record_bytes from the parts' dtypes and shapes: gate at 0, up and down
-// each at the next multiple of kPartAlignment. False when a part is not made of whole blocks or the sizes overflow.
+// each at the next multiple of kPartAlignment, then likewise the scales of those parts that have any. False when a part is not made of whole blocks or the sizes overflow.
 bool place_parts(ExpertLayer& layer);
 
 // Bytes of the largest row group of a pack. A reader of any bytes of a group holds the whole of it, so it has a bound.

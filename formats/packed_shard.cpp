@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "formats/pack_layout.h"
 #include "formats/row_groups.h"
+#include "formats/source_rows.h"
 
 namespace tierpack {
 
@@ -13,19 +14,14 @@ PackedShard::PackedShard(const Pack& pack, size_t shard)
     : pack_(pack),
       shard_(pack.manifest().sources.at(shard)),
       name_(pack.directory().string() + ":" + shard_.path) {
-  std::unordered_map<std::string_view, const ExpertLayer*> stacks;
-  for (const ExpertLayer& layer : pack.manifest().expert_layers) {
-    for (const ExpertPart* part : layer.parts()) stacks.emplace(part->tensor, &layer);
-  }
   uint64_t start = 0;
   for (const SourcePiece& piece : shard_.pieces) {
     Place place{.start = start, .piece = &piece};
     if (piece.from == SourcePiece::From::kTensor) {
-      place.dense = pack.find_dense(piece.tensor);
-      place.rows = pack.find_rows(piece.tensor);
-      const auto stack = stacks.find(piece.tensor);
-      if (stack != stacks.end()) place.layer = stack->second;
-      TIERPACK_CHECK(place.dense != nullptr || place.rows != nullptr || place.layer != nullptr);
+      const Tensor tensor = tensor_of(piece.tensor);
+      place.dense = tensor.dense;
+      place.layer = tensor.layer;
+      place.rows = tensor.rows;
     }
     places_.push_back(place);
     start += piece.bytes;
@@ -54,10 +50,12 @@ void PackedShard::read_piece(const Place& place, uint64_t offset, MutableBytes o
     std::fill(out.begin(), out.end(), std::byte{0});
   } else if (place.piece->from == SourcePiece::From::kSource) {
     pack_.source_bin().read_at(place.piece->offset + offset, out);
+  } else if (place.piece->from == SourcePiece::From::kRows) {
+    read_row_piece(*place.piece, offset, out);
   } else if (place.dense != nullptr) {
     read_dense(*place.dense, offset, out);
   } else if (place.layer != nullptr) {
-    read_stack(*place.layer, place.piece->tensor, offset, out);
+    read_stack(*place.layer, pack_.manifest().tensor_name(place.piece->tensor), offset, out);
   } else {
     read_rows(*place.rows, offset, out);
   }
@@ -176,6 +174,119 @@ void PackedShard::read_rows(const RowTable& table, uint64_t offset, MutableBytes
       out = out.subspan(step);
     }
     unit += units;
+  }
+}
+
+DType PackedShard::Tensor::dtype() const { return dense != nullptr ? dense->dtype : part != nullptr ? part->dtype : rows->dtype; }
+
+uint64_t PackedShard::Tensor::columns() const {
+  return dense != nullptr ? dense->shape.ne[0] : part != nullptr ? part->in : rows->shape.ne[0];
+}
+
+PackedShard::Tensor PackedShard::tensor_of(uint32_t number) const {
+  const PackManifest& manifest = pack_.manifest();
+  TIERPACK_CHECK(number < manifest.tensor_count());
+  Tensor out;
+  if (number < manifest.dense.size()) {
+    out.dense = &manifest.dense[number];
+    return out;
+  }
+  number -= static_cast<uint32_t>(manifest.dense.size());
+  if (number < manifest.rows.size()) {
+    out.rows = &manifest.rows[number];
+    return out;
+  }
+  number -= static_cast<uint32_t>(manifest.rows.size());
+  out.layer = &manifest.expert_layers[number / 3];
+  out.part = out.layer->parts()[number % 3];
+  return out;
+}
+
+void PackedShard::read_tensor_rows(const Tensor& tensor, uint64_t first_row, uint64_t rows, MutableBytes out) const {
+  const uint64_t stride = row_bytes(tensor.dtype(), tensor.columns());
+  TIERPACK_CHECK(out.size() == rows * stride);
+  if (tensor.dense != nullptr) return read_dense(*tensor.dense, first_row * stride, out);
+  if (tensor.rows != nullptr) return read_rows(*tensor.rows, first_row * stride, out);
+  const ExpertPart& part = *tensor.part;
+  while (rows > 0) {
+    const uint64_t expert = first_row / part.out;
+    const uint64_t row = first_row % part.out;
+    const uint64_t step = std::min(part.out - row, rows);
+    const Record& record = pack_.manifest().records[tensor.layer->first_record + expert];
+    read_matrix({Segment::kExperts, record.offset + part.offset, part.dtype, part.in, part.out}, row * stride, out.first(step * stride));
+    out = out.subspan(step * stride);
+    first_row += step;
+    rows -= step;
+  }
+}
+
+void PackedShard::read_row_piece(const SourcePiece& piece, uint64_t offset, MutableBytes out) const {
+  const uint64_t row_bytes_each = piece.bytes / piece.rows.rows;
+  std::vector<std::byte> partial;
+  while (!out.empty()) {
+    const uint64_t row = offset / row_bytes_each;
+    const uint64_t skip = offset % row_bytes_each;
+    if (skip == 0 && out.size() >= row_bytes_each) {
+      const uint64_t step = out.size() / row_bytes_each * row_bytes_each;
+      read_whole_source_rows(piece, row, step / row_bytes_each, out.first(step));
+      out = out.subspan(step);
+      offset += step;
+      continue;
+    }
+    partial.resize(row_bytes_each);
+    read_whole_source_rows(piece, row, 1, partial);
+    const uint64_t step = std::min<uint64_t>(row_bytes_each - skip, out.size());
+    std::copy_n(partial.begin() + static_cast<ptrdiff_t>(skip), step, out.begin());
+    out = out.subspan(step);
+    offset += step;
+  }
+}
+
+void PackedShard::read_whole_source_rows(const SourcePiece& piece, uint64_t first, uint64_t rows, MutableBytes out) const {
+  if (piece.rows.transposed) return read_transposed(piece, first, rows, out);
+  const RowPiece& p = piece.rows;
+  const Tensor tensors[2] = {tensor_of(piece.tensor), p.ways == 2 ? tensor_of(p.other) : Tensor{}};
+  const RowMover mover({tensors[0].dtype(), tensors[0].columns(), p.field, p.first_column, p.columns, p.tiles});
+  const uint64_t row_bytes_each = mover.source_row_bytes();
+  const uint64_t stride = mover.target_row_bytes();
+  const uint64_t slice = std::max<uint64_t>(kGroupRows, kSliceBytes / stride / kGroupRows * kGroupRows);
+  std::vector<std::byte> target;
+  for (uint32_t way = 0; way < p.ways; ++way) {
+    // Rows first + k with (first + k) % ways == way.
+    const uint64_t skip = (way + p.ways - first % p.ways) % p.ways;
+    uint64_t left = rows > skip ? (rows - skip + p.ways - 1) / p.ways : 0;
+    uint64_t at = (way == 0 ? p.first_row : p.other_first_row) + (first + skip) / p.ways;
+    std::byte* to = out.data() + skip * row_bytes_each;
+    while (left > 0) {
+      const uint64_t step = std::min(left, slice);
+      target.resize(step * stride);
+      read_tensor_rows(tensors[way], at, step, target);
+      mover.extract(step, target.data(), to, row_bytes_each * p.ways);
+      to += step * row_bytes_each * p.ways;
+      at += step;
+      left -= step;
+    }
+  }
+}
+
+void PackedShard::read_transposed(const SourcePiece& piece, uint64_t first, uint64_t rows, MutableBytes out) const {
+  const RowPiece& p = piece.rows;
+  const Tensor tensor = tensor_of(piece.tensor);
+  const uint64_t element = traits(tensor.dtype()).block_bytes;
+  const uint64_t stride = row_bytes(tensor.dtype(), tensor.columns());
+  const uint64_t slice = std::max<uint64_t>(1, kSliceBytes / stride);
+  std::vector<std::byte> target;
+  for (uint64_t done = 0; done < p.columns;) {
+    const uint64_t step = std::min(slice, p.columns - done);
+    target.resize(step * stride);
+    read_tensor_rows(tensor, p.first_row + done, step, target);
+    for (uint64_t i = 0; i < rows; ++i) {
+      for (uint64_t j = 0; j < step; ++j) {
+        std::copy_n(target.data() + j * stride + (p.first_column + first + i) * element, element,
+                    out.data() + (i * p.columns + done + j) * element);
+      }
+    }
+    done += step;
   }
 }
 

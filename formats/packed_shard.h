@@ -33,9 +33,18 @@ class PackedShard final : public ByteSource {
   struct Place {
     uint64_t start = 0;  // in the shard
     const SourcePiece* piece = nullptr;
-    const DenseTensor* dense = nullptr;   // at most one of the three is set, for tensors
+    const DenseTensor* dense = nullptr;   // at most one of the three is set, for tensors and rows of tensors
     const ExpertLayer* layer = nullptr;
     const RowTable* rows = nullptr;
+  };
+  // A tensor of the pack by its number; `part` only for those of experts.
+  struct Tensor {
+    const DenseTensor* dense = nullptr;
+    const ExpertLayer* layer = nullptr;
+    const ExpertPart* part = nullptr;
+    const RowTable* rows = nullptr;
+    DType dtype() const;
+    uint64_t columns() const;
   };
   // A matrix that begins at byte `at` of a segment.
   struct Matrix {
@@ -60,6 +69,13 @@ class PackedShard final : public ByteSource {
   void read_whole_groups(const Matrix& matrix, uint64_t offset, MutableBytes out) const;
   void read_inside_group(const Matrix& matrix, uint64_t group, uint64_t skip, MutableBytes out) const;
   void read_stack(const ExpertLayer& layer, const std::string& tensor, uint64_t offset, MutableBytes out) const;
+  Tensor tensor_of(uint32_t number) const;
+  // Whole rows of a tensor in row order, counted over all its matrices.
+  void read_tensor_rows(const Tensor& tensor, uint64_t first_row, uint64_t rows, MutableBytes out) const;
+  // Bytes of a kRows piece.
+  void read_row_piece(const SourcePiece& piece, uint64_t offset, MutableBytes out) const;
+  void read_whole_source_rows(const SourcePiece& piece, uint64_t first, uint64_t rows, MutableBytes out) const;
+  void read_transposed(const SourcePiece& piece, uint64_t first, uint64_t rows, MutableBytes out) const;
   void read_rows(const RowTable& table, uint64_t offset, MutableBytes out) const;
 
   const Pack& pack_;

@@ -40,7 +40,7 @@ void remove_flat_directory(const fs::path& directory) {
 
 }  // namespace
 
-PartDirectory::PartDirectory(const fs::path& target) : target_(target), part_(target.string() + ".part") {
+PartDirectory::PartDirectory(const fs::path& target, Lock lock) : target_(target), part_(target.string() + ".part") {
   for (;;) {
     std::error_code failed;
     if (const fs::path parent = part_.parent_path(); !parent.empty()) fs::create_directories(parent, failed);
@@ -50,7 +50,7 @@ PartDirectory::PartDirectory(const fs::path& target) : target_(target), part_(ta
       if (errno == ENOENT) continue;
       fail_errno(fmt::format("cannot open {}", part_.string()));
     }
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (::flock(fd_, (lock == Lock::kAlone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
       const int code = errno;
       ::close(fd_);
       errno = code;
@@ -62,16 +62,10 @@ PartDirectory::PartDirectory(const fs::path& target) : target_(target), part_(ta
     if (names_open_directory(part_, fd_)) break;
     ::close(fd_);
   }
-  try {
-    clear();
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
 }
 
 PartDirectory::~PartDirectory() {
-  if (!published_) {
+  if (!published_ && !kept_) {
     try {
       remove_flat_directory(part_);
     } catch (const Error&) {

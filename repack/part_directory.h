@@ -1,5 +1,5 @@
-// A directory that gets its final name only when it is whole: NAME.part beside NAME, locked against a second writer,
-// emptied of what a killed one left, synced and renamed at the end.
+// A directory that gets its final name only when it is whole: NAME.part beside NAME, locked against other writers, synced and renamed at the end.
+// What a killed one left is found in it.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +9,17 @@ namespace tierpack::repack {
 
 class PartDirectory {
  public:
-  // Creates and locks `target`.part; throws kUsage when another process is writing it. Only plain files are ever removed
-  // from what is found there.
-  explicit PartDirectory(const std::filesystem::path& target);
-  ~PartDirectory();  // removes the part unless it was published
+  enum class Lock { kAlone, kShared /* with others that write their shares */ };
+  // Creates and locks `target`.part; throws kUsage when another process is writing it.
+  explicit PartDirectory(const std::filesystem::path& target, Lock lock = Lock::kAlone);
+  ~PartDirectory();  // removes the part, unless it was published or is to be kept
   PartDirectory(const PartDirectory&) = delete;
   PartDirectory& operator=(const PartDirectory&) = delete;
+
+  // Removes what is found in it. Only plain files are ever removed; kUsage when there is something else.
+  void clear();
+  // Leaves the part where it is when it is not published: a later run goes on with it.
+  void keep(bool kept = true) { kept_ = kept; }
 
   const std::filesystem::path& path() const { return part_; }
 
@@ -23,11 +28,11 @@ class PartDirectory {
   void publish(bool replace);
 
  private:
-  void clear();
   std::filesystem::path target_;
   std::filesystem::path part_;
   int fd_ = -1;  // of the part, holding its lock
   bool published_ = false;
+  bool kept_ = false;
 };
 
 }  // namespace tierpack::repack

@@ -20,6 +20,7 @@ struct Options {
   RepackOptions job;
   std::string profile;
   std::string memory = "1GiB";
+  std::string part;
   bool json = false;
 };
 
@@ -28,6 +29,7 @@ const char* outcome_name(RepackReport::Outcome outcome) {
     case RepackReport::Outcome::kPlanned: return "planned";
     case RepackReport::Outcome::kWritten: return "written";
     case RepackReport::Outcome::kAlreadyThere: return "already there";
+    case RepackReport::Outcome::kPartWritten: return "part written";
   }
   return "";
 }
@@ -74,6 +76,10 @@ void print_json(const Options& options, const RepackReport& report) {
                  {"row_tables", manifest.rows.size()},
                  {"profile_id", manifest.profile_id ? Json(manifest.profile_id->hex()) : Json(nullptr)},
                  {"routing_id", manifest.routing_id.hex()},
+                 {"reversible", manifest.reversible()},
+                 {"kept_only", report.kept_only},
+                 {"resumed_bytes", report.resumed_bytes},
+                 {"freed_bytes", report.freed_bytes},
                  {"files", files},
                  {"sources", sources},
                  {"seconds", report.seconds}};
@@ -89,6 +95,9 @@ void print_table(const Options& options, const RepackReport& report) {
     case RepackReport::Outcome::kAlreadyThere:
       fmt::print("{} already is the pack of this source; nothing was written\n", target);
       break;
+    case RepackReport::Outcome::kPartWritten:
+      fmt::print("wrote part {} of {}; when all are written: tierpack repack SRC --to {} --merge\n", options.part, target, target);
+      return;
   }
   size_t proved = 0;
   for (const std::string& origin : report.proved_by) proved += origin.empty() ? 0 : 1;
@@ -97,6 +106,12 @@ void print_table(const Options& options, const RepackReport& report) {
              proved > 0 && report.outcome != RepackReport::Outcome::kPlanned
                  ? fmt::format(", {} proved by {}", proved, report.proved_by.front())
                  : "");
+  if (report.resumed_bytes > 0) fmt::print("  resumed   {:>10}  of the source were copied by an earlier run\n", format_size(report.resumed_bytes));
+  if (report.freed_bytes > 0) fmt::print("  freed     {:>10}  of shards that the pack gives back\n", format_size(report.freed_bytes));
+  if (!report.kept_only.empty()) {
+    fmt::print("  kept              {} weights that only unpack needs: {}{}\n", report.kept_only.size(), report.kept_only.front(),
+               report.kept_only.size() > 1 ? ", ..." : "");
+  }
   fmt::print("  dense     {:>10}  {} tensors in load order\n", format_size(file_bytes(manifest, "dense.bin")),
              manifest.dense.size());
   fmt::print("  experts   {:>10}  {} records of {} layers, {}\n", format_size(file_bytes(manifest, "experts.bin")),
@@ -110,12 +125,23 @@ void print_table(const Options& options, const RepackReport& report) {
                          file_bytes(manifest, "rows.bin")));
 }
 
+// "2/8"
+void parse_part(const std::string& text, RepackOptions& job) {
+  unsigned part = 0, parts = 0;
+  int used = 0;
+  if (std::sscanf(text.c_str(), "%5u/%5u%n", &part, &parts, &used) != 2 || static_cast<size_t>(used) != text.size() || part < 1 || part > parts) {
+    fail(ErrorKind::kUsage, "--part {}: expected I/N with 1 <= I <= N, such as 2/8", text);
+  }
+  job.part = part - 1;
+  job.parts = parts;
+}
+
 }  // namespace
 
 CommandRun setup_repack(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   options->job.jobs = usable_cores();
-  app.add_option("SRC", options->job.source, "GGUF file, first shard, directory with one model, or a pack")->required();
+  app.add_option("SRC", options->job.source, "GGUF file or first shard, safetensors checkpoint, directory with one of them, or a pack")->required();
   app.add_option("--to", options->job.target, "The pack to write (NAME.tierpack)")->required();
   CLI::Option* profile = app.add_option("--profile", options->profile,
                                         "Profile from tierpack calibrate: experts are laid out hottest first");
@@ -125,18 +151,26 @@ CommandRun setup_repack(CLI::App& app) {
   app.add_option("--jobs", options->job.jobs, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_flag("--allow-nonfinite", options->job.allow_nonfinite, "Pack block scales that are NaN or infinite all the same");
   app.add_flag("--force", options->job.force, "Replace another pack of that name");
+  CLI::Option* part = app.add_option("--part", options->part, "Write share I of N only (I/N); other processes write the others");
+  app.add_flag("--merge", options->job.merge, "All shares are written: prove them and give the pack its name")->excludes(part);
+  app.add_flag("--in-place", options->job.in_place,
+               "Delete each shard of SRC once it can be restored from the pack: needs room for the model and one shard more")
+      ->excludes(part);
   app.add_flag("--dry-run", options->job.dry_run, "Say what would be written, write nothing");
   app.add_flag("--json", options->json, "Print the result as one JSON object");
   app.footer(
       "Nothing is lost: tierpack unpack restores the shards byte for byte. SRC's tierpack.lock.json or SHA256SUMS, if there\n"
-      "is one, is held against the bytes while they are copied. A killed repack leaves NAME.tierpack.part, which the next\n"
-      "run replaces.\n"
+      "is one, is held against the bytes while they are copied. A killed repack leaves NAME.tierpack.part, and the same\n"
+      "command goes on with it.\n"
       "Examples:\n"
       "  tierpack repack models/pebble --to pebble.tierpack\n"
       "  tierpack repack models/pebble --to pebble.tierpack --profile pebble.profile.json --force\n"
-      "  tierpack repack pebble.tierpack --to pebble-hot.tierpack --profile pebble.profile.json");
+      "  tierpack repack pebble.tierpack --to pebble-hot.tierpack --profile pebble.profile.json\n"
+      "  tierpack repack Qwen3-NVFP4/ --to qwen3.tierpack --in-place\n"
+      "  tierpack repack big/ --to big.tierpack --part 2/8     (on each of 8 machines; then once with --merge)");
   return [options] {
     options->job.memory = parse_size(options->memory);
+    if (!options->part.empty()) parse_part(options->part, options->job);
     if (!options->profile.empty()) options->job.profile = options->profile;
     options->job.tool_version = TIERPACK_VERSION;
     options->job.progress = options->json ? ProgressStyle::kSilent : ProgressStyle::kAuto;

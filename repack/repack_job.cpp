@@ -1,9 +1,15 @@
 #include "repack/repack_job.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 
 #include "base/error.h"
+#include "base/interrupt.h"
+#include "repack/in_place.h"
+#include "repack/journal.h"
 #include "repack/pack_writer.h"
 #include "repack/part_directory.h"
 #include "repack/repack_plan.h"
@@ -24,26 +30,25 @@ struct CopyBudget {
 };
 
 // A buffer of this size stays in a core's cache between reading, checksums, writing and hashing.
-constexpr uint64_t kExtentBytesMax = uint64_t{1} << 20;
+constexpr uint64_t kExtentBytes = uint64_t{1} << 20;
 
 void require_memory(uint64_t memory) {
   if (memory >= kMemoryMin) return;
   fail(ErrorKind::kUsage, "--memory {} is too small; repack needs at least {}", format_size(memory), format_size(kMemoryMin));
 }
 
-// Half of the memory is for buffers, the rest for headers, the plan and the process itself. A buffer holds at least
-// `extent_bytes_needed`.
+// Half of the memory is for buffers, the rest for headers, the plan and the process itself. How a source is cut depends on the source alone, so
+// that runs with other threads and other memory go on where one stopped.
 CopyBudget divide_memory(uint64_t memory, int jobs, uint64_t extent_bytes_needed) {
   CopyBudget out;
+  out.extent_bytes = std::max(extent_bytes_needed, kExtentBytes);
   const uint64_t buffers = memory / 2;
-  if (buffers < copy_buffer_bytes(1, extent_bytes_needed)) {
+  if (buffers < copy_buffer_bytes(1, out.extent_bytes)) {
     fail(ErrorKind::kCapacity, "--memory {} is too small for this source: its longest rows make groups of {}, for which repack needs at "
-         "least {}", format_size(memory), format_size(extent_bytes_needed), format_size(2 * copy_buffer_bytes(1, extent_bytes_needed)));
+         "least {}", format_size(memory), format_size(extent_bytes_needed), format_size(2 * copy_buffer_bytes(1, out.extent_bytes)));
   }
   out.threads = static_cast<int>(
-      std::min<uint64_t>(static_cast<uint64_t>(std::max(jobs, 1)), buffers / copy_buffer_bytes(1, extent_bytes_needed)));
-  const uint64_t each = buffers / copy_buffer_bytes(out.threads, 1) / kPageBytes * kPageBytes;
-  out.extent_bytes = std::clamp(each, extent_bytes_needed, std::max(extent_bytes_needed, kExtentBytesMax));
+      std::min<uint64_t>(static_cast<uint64_t>(std::max(jobs, 1)), buffers / copy_buffer_bytes(1, out.extent_bytes)));
   return out;
 }
 
@@ -79,8 +84,8 @@ std::optional<PackManifest> find_same_pack(const fs::path& target, const RepackP
   }
 }
 
-void require_disk(const fs::path& target, uint64_t pack_bytes) {
-  const uint64_t needed = pack_bytes + kDiskSlack;
+void require_disk(const fs::path& target, uint64_t bytes, uint64_t there) {
+  const uint64_t needed = bytes + kDiskSlack - std::min(bytes, there);
   const uint64_t free = free_disk_bytes(target);
   if (needed > free) {
     fail(ErrorKind::kCapacity, "{}: the pack needs {}, but only {} are free there", target.string(), format_size(needed),
@@ -94,71 +99,256 @@ uint64_t segment_bytes(const RepackPlan& plan) {
   return sum;
 }
 
-}  // namespace
-
-RepackReport repack(const RepackOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
-  require_memory(options.memory);
-  const std::unique_ptr<RepackSource> source = open_repack_source(options.source);
-  const CopyBudget budget = divide_memory(options.memory, options.jobs, extent_bytes_needed(source->layouts, source->name));
-
-  PlanInputs inputs;
-  inputs.routing_id = routing_id(*source, read_model_config(source->metadata).layers);
-  inputs.shards = std::move(source->layouts);
-  inputs.metadata = std::move(source->metadata);
-  inputs.source_name = source->name;
-  inputs.tool_version = options.tool_version;
-  inputs.extent_bytes_max = budget.extent_bytes;
-  if (options.profile) {
-    inputs.profile = read_profile(*options.profile);
-    inputs.profile_name = options.profile->string();
-  } else if (source->profile && !options.drop_profile) {
-    inputs.profile = source->profile;
-    inputs.profile_name = source->name;
+// Disk space that the files of an unfinished pack take already.
+uint64_t allocated_bytes(const fs::path& directory) {
+  uint64_t sum = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    struct stat info {};
+    if (::stat(entry.path().c_str(), &info) == 0) sum += static_cast<uint64_t>(info.st_blocks) * 512;
   }
-  const RepackPlan plan = plan_repack(inputs);
+  return sum;
+}
 
-  RepackReport report;
-  report.manifest = plan.manifest;
-  report.profile = inputs.profile;
-  report.unproved = source->unproved;
-  for (const RepackShard& shard : source->shards) report.proved_by.push_back(shard.promised_by);
-  report.source_bytes = plan.source_bytes();
-  report.pack_bytes = plan.pack_bytes();
-  const auto finish = [&](RepackReport::Outcome outcome) {
-    report.outcome = outcome;
-    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return report;
-  };
-  if (options.dry_run) return finish(RepackReport::Outcome::kPlanned);
+void remove_leftovers(const fs::path& directory) {
+  std::error_code ignored;
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".journal") || name.starts_with("in-place.")) found.push_back(entry.path());
+  }
+  for (const fs::path& path : found) fs::remove(path, ignored);
+}
 
-  ThreadTeam team(budget.threads);
-  fs::path target = options.target.lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();
-  if (!options.force) {
-    if (const std::optional<PackManifest> same = find_same_pack(target, plan)) {
-      Progress progress("comparing with " + target.string(), report.source_bytes, options.progress);
-      const std::vector<Sha256Digest> digests = hash_shards(*source, team, progress);
-      const auto equal = [&](size_t i) { return digests[i] == same->sources[i].sha256; };
-      bool all = true;
-      for (size_t i = 0; i < digests.size(); ++i) all = all && equal(i);
-      if (all) {
-        report.manifest = *same;
-        return finish(RepackReport::Outcome::kAlreadyThere);
+// The number of parts that the journals in a directory speak of.
+uint32_t parts_of(const fs::path& directory) {
+  uint32_t parts = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    unsigned part = 0, of = 0;
+    if (std::sscanf(name.c_str(), "part-%u-of-%u.journal", &part, &of) != 2) continue;
+    if (parts != 0 && parts != of) {
+      fail(ErrorKind::kUsage, "{}: holds shares of {} parts and of {}; remove it and write all parts again", directory.string(), parts, of);
+    }
+    parts = of;
+  }
+  if (parts == 0) fail(ErrorKind::kUsage, "{}: holds no shares to merge; write them with --part 1/N to --part N/N", directory.string());
+  return parts;
+}
+
+class RepackRun {
+ public:
+  explicit RepackRun(const RepackOptions& options) : options_(options), start_(std::chrono::steady_clock::now()) {}
+
+  RepackReport run() {
+    require_memory(options_.memory);
+    target_ = options_.target.lexically_normal();
+    if (!target_.has_filename()) target_ = target_.parent_path();
+    open_source();
+    make_plan();
+    if (options_.dry_run) return finish(RepackReport::Outcome::kPlanned);
+    ThreadTeam team(budget_.threads);
+    if (!options_.force && is_there(team)) return finish(RepackReport::Outcome::kAlreadyThere);
+    require_replaceable(target_, options_.force);
+    return write(team);
+  }
+
+ private:
+  // An unfinished --in-place repack is its own source, as far as its shards were deleted.
+  void open_source() {
+    const fs::path part = target_.string() + ".part";
+    if (std::optional<InPlaceState> state = load_in_place(part, options_.source)) {
+      source_ = std::move(state->source);
+      routing_id_ = state->routing_id;
+      resumes_in_place_ = true;
+      return;
+    }
+    source_ = open_repack_source(options_.source);
+  }
+
+  void make_plan() {
+    if (options_.in_place) require_removable(*source_);
+    budget_ = divide_memory(options_.memory, options_.jobs, extent_bytes_needed(source_->layouts, source_->tensors, source_->name));
+    if (!routing_id_) routing_id_ = routing_id(*source_, read_model_config(source_->metadata).layers);
+    PlanInputs inputs;
+    inputs.routing_id = *routing_id_;
+    inputs.shards = std::move(source_->layouts);
+    inputs.tensors = source_->tensors;
+    inputs.derived = source_->derived;
+    inputs.metadata = std::move(source_->metadata);
+    inputs.nonfinite_allowed = options_.allow_nonfinite;
+    inputs.source_name = source_->name;
+    inputs.tool_version = options_.tool_version;
+    inputs.extent_bytes_max = budget_.extent_bytes;
+    if (options_.profile) {
+      inputs.profile = read_profile(*options_.profile);
+      inputs.profile_name = options_.profile->string();
+    } else if (source_->profile && !options_.drop_profile) {
+      inputs.profile = source_->profile;
+      inputs.profile_name = source_->name;
+    }
+    plan_ = plan_repack(inputs);
+    if (options_.in_place) {
+      kept_layouts_ = std::move(inputs.shards);
+      kept_metadata_ = std::move(inputs.metadata);
+    }
+    report_.manifest = plan_.manifest;
+    report_.profile = inputs.profile;
+    report_.unproved = source_->unproved;
+    report_.kept_only = source_->kept_only;
+    for (const RepackShard& shard : source_->shards) report_.proved_by.push_back(shard.promised_by);
+    report_.source_bytes = plan_.source_bytes();
+    report_.pack_bytes = plan_.pack_bytes();
+    std::vector<int64_t> times;
+    for (const RepackShard& shard : source_->shards) times.push_back(shard.time);
+    number_ = plan_number(plan_, times, budget_.extent_bytes);
+  }
+
+  bool is_there(ThreadTeam& team) {
+    if (resumes_in_place_) return false;
+    const std::optional<PackManifest> same = find_same_pack(target_, plan_);
+    if (!same) return false;
+    Progress progress("comparing with " + target_.string(), report_.source_bytes, options_.progress);
+    const std::vector<Sha256Digest> digests = hash_shards(*source_, team, progress);
+    for (size_t i = 0; i < digests.size(); ++i) {
+      if (digests[i] != same->sources[i].sha256) return false;
+    }
+    report_.manifest = *same;
+    return true;
+  }
+
+  // What is found in the part is gone on with or, when it is about something else, begun anew.
+  void take_or_clear(PartDirectory& part) {
+    const bool other = Journal::belongs_to_another(part.path(), options_.parts, number_);
+    if (options_.parts > 1) {
+      if (!other) return;
+      fail(ErrorKind::kUsage, "{}: holds shares of another job: another source, profile, version or number of parts; remove it first", part.path().string());
+    }
+    if (resumes_in_place_ && other) {
+      part.keep();
+      fail(ErrorKind::kUsage, "{}: shards of this model were deleted by --in-place with another profile, version or other options; run that command again to finish it",
+           part.path().string());
+    }
+    if (other || !fs::exists(part.path() / Journal::file_name(0, 1))) part.clear();
+  }
+
+  RepackReport write(ThreadTeam& team) {
+    const bool shared = options_.parts > 1;
+    PartDirectory part(target_, shared ? PartDirectory::Lock::kShared : PartDirectory::Lock::kAlone);
+    if (shared || options_.merge || resumes_in_place_) part.keep();
+    WriteOptions write{budget_.extent_bytes, options_.allow_nonfinite, options_.part, options_.parts, options_.in_place};
+    CopyState state(plan_);
+    if (options_.merge) return merge(part, write, state, team);
+    take_or_clear(part);
+    require_disk(target_, options_.in_place ? in_place_peak(plan_, *source_) : report_.pack_bytes, allocated_bytes(part.path()));
+    Journal journal(part.path(), options_.part, options_.parts, number_, state);
+    count_resumed(state);
+    if (options_.in_place && !resumes_in_place_) {
+      save_in_place(part.path(), *source_, kept_layouts_, kept_metadata_, *routing_id_);
+      part.keep();
+    }
+    const uint64_t mine = report_.source_bytes / options_.parts;
+    Progress progress("repacking " + source_->name, mine + (shared ? 0 : segment_bytes(plan_)), options_.progress);
+    TargetFiles files(plan_, part.path(), shared || options_.in_place);
+    try {
+      copy_source(*source_, plan_, write, files, journal, state, team, progress);
+    } catch (const Error& e) {
+      // What was copied is gone on with; after a broken source or a full disk it is not wanted.
+      if (e.kind() == ErrorKind::kInterrupted) {
+        part.keep();
+        journal.flush();
+      }
+      throw;
+    }
+    if (shared) {
+      files.sync();
+      journal.part_done();
+      return finish(RepackReport::Outcome::kPartWritten);
+    }
+    prove_and_publish(part, write, files, state, team, progress);
+    return finish(RepackReport::Outcome::kWritten);
+  }
+
+  void count_resumed(const CopyState& state) {
+    for (uint32_t shard = 0; shard < plan_.extents.size(); ++shard) {
+      for (size_t i = 0; i < plan_.extents[shard].size(); ++i) {
+        if (state.stored[shard][i] != 0) report_.resumed_bytes += plan_.extents[shard][i].source_bytes;
       }
     }
   }
-  require_replaceable(target, options.force);
-  PartDirectory part(target);
-  require_disk(target, report.pack_bytes);
-  {
-    Progress progress("repacking " + source->name, report.source_bytes + segment_bytes(plan), options.progress);
-    report.manifest = write_pack(*source, plan, part.path(), budget.extent_bytes, options.allow_nonfinite, team, progress);
+
+  // All shares are there: shards that no share hashed whole are hashed now, everything is read back.
+  RepackReport merge(PartDirectory& part, const WriteOptions& write, CopyState& state, ThreadTeam& team) {
+    const uint32_t parts = parts_of(part.path());
+    if (Journal::belongs_to_another(part.path(), parts, number_)) {
+      fail(ErrorKind::kUsage, "{}: its shares were written from another source, with another profile or by another version; remove it and write all parts again",
+           part.path().string());
+    }
+    Journal::read_all(part.path(), parts, number_, state);
+    std::string missing;
+    for (uint32_t i = 0; i < parts; ++i) {
+      if (state.parts_done[i] == 0) missing += fmt::format("{}{}/{}", missing.empty() ? "" : ", ", i + 1, parts);
+    }
+    if (!missing.empty()) fail(ErrorKind::kUsage, "{}: not all shares are written; run --part {} first", part.path().string(), missing);
+    for (uint32_t shard = 0; shard < plan_.extents.size(); ++shard) {
+      TIERPACK_CHECK(state.has_shard(shard));
+    }
+    uint64_t unhashed = 0;
+    std::vector<uint32_t> todo;
+    for (uint32_t i = 0; i < state.shards.size(); ++i) {
+      if (state.shards[i]) continue;
+      todo.push_back(i);
+      unhashed += source_->shards[i].bytes->size();
+    }
+    Progress progress("merging " + target_.string(), unhashed + segment_bytes(plan_), options_.progress);
+    team.for_each(todo.size(), [&](size_t k) {
+      const ByteSource& bytes = *source_->shards[todo[k]].bytes;
+      state.shards[todo[k]] = sha256_of(bytes, 0, bytes.size(), [&](uint64_t n) {
+        throw_if_interrupted();
+        progress.add(n);
+      });
+    });
+    for (const uint32_t shard : todo) require_promised(*source_, shard, *state.shards[shard]);
+    require_same_gathers(plan_, state);
+    TargetFiles files(plan_, part.path(), true);
+    prove_and_publish(part, write, files, state, team, progress);
+    return finish(RepackReport::Outcome::kWritten);
   }
-  // The reader's own checks, before the name is given.
-  Pack::open(part.path());
-  part.publish(options.force && fs::exists(target));
-  return finish(RepackReport::Outcome::kWritten);
-}
+
+  void prove_and_publish(PartDirectory& part, const WriteOptions& write, TargetFiles& files, const CopyState& state, ThreadTeam& team,
+                         Progress& progress) {
+    report_.manifest = prove_pack(plan_, state, write, files, part.path(), team, progress);
+    // The reader's own checks, before the name is given.
+    Pack::open(part.path());
+    // What --in-place needs to go on with is there until the pack has its name.
+    if (!options_.in_place) remove_leftovers(part.path());
+    part.publish(options_.force && fs::exists(target_));
+    if (!options_.in_place) return;
+    remove_leftovers(target_);
+    for (const RepackShard& shard : source_->shards) report_.freed_bytes += shard.removable ? shard.bytes->size() : 0;
+  }
+
+  RepackReport finish(RepackReport::Outcome outcome) {
+    report_.outcome = outcome;
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    return std::move(report_);
+  }
+
+  const RepackOptions& options_;
+  const std::chrono::steady_clock::time_point start_;
+  fs::path target_;
+  std::unique_ptr<RepackSource> source_;
+  std::optional<Sha256Digest> routing_id_;
+  bool resumes_in_place_ = false;
+  std::vector<ShardLayout> kept_layouts_;  // for --in-place
+  Metadata kept_metadata_;
+  CopyBudget budget_;
+  RepackPlan plan_;
+  Xxh128 number_;
+  RepackReport report_;
+};
+
+}  // namespace
+
+RepackReport repack(const RepackOptions& options) { return RepackRun(options).run(); }
 
 }  // namespace tierpack::repack

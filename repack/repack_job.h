@@ -24,17 +24,23 @@ struct RepackOptions {
   int jobs = 1;
   bool allow_nonfinite = false;  // pack block scales that are NaN or infinite
   bool force = false;            // replace another pack at the target
+  bool in_place = false;         // delete each shard of weights once the pack gives it back
+  uint32_t part = 0, parts = 1;  // write only share `part` (0-based) of `parts`; see `merge`
+  bool merge = false;            // all shares are written: prove them and give the pack its name
   bool dry_run = false;          // plan only
   std::string tool_version;
   ProgressStyle progress = ProgressStyle::kSilent;
 };
 
 struct RepackReport {
-  enum class Outcome { kPlanned, kWritten, kAlreadyThere };
+  enum class Outcome { kPlanned, kWritten, kAlreadyThere, kPartWritten };
   Outcome outcome = Outcome::kPlanned;
   PackManifest manifest;
   std::optional<Profile> profile;        // that ordered the experts
   std::vector<std::string> proved_by;    // by shard: what promised its SHA-256, empty if nothing did
+  std::vector<std::string> kept_only;    // weights that only unpack needs, such as a vision tower
+  uint64_t resumed_bytes = 0;            // of the source that an earlier run had copied
+  uint64_t freed_bytes = 0;              // of shards deleted by --in-place
   std::vector<std::string> unproved;     // shards that the directory's lock or SHA256SUMS does not mention
   uint64_t source_bytes = 0;
   uint64_t pack_bytes = 0;               // all files but pack.json
@@ -43,8 +49,10 @@ struct RepackReport {
 
 // Reads `source` once and writes `target`; the target appears complete or not at all. An existing target is left alone
 // when it is a pack of exactly this source, profile and version (kAlreadyThere, after hashing the source), replaced with
-// `force`, and refused otherwise (kUsage). Memory for copying stays within `memory` whatever the model's size: fewer
-// threads run if it is small, and kCapacity is thrown if it cannot hold two of the source's row groups twice. The pack is the same, bit for bit, for any `jobs` and `memory`.
+// `force`, and refused otherwise (kUsage). Memory for copying stays within `memory` whatever the model's size: fewer threads run if it is
+// small, and kCapacity is thrown if it cannot hold four buffers of the source's largest row group. The pack is the same, bit for bit, for any
+// `jobs`, `memory` and `parts`. A run that was killed or interrupted is gone on with when the source's files, profile, options and version are
+// the same; otherwise it is begun anew.
 RepackReport repack(const RepackOptions& options);
 
 }  // namespace tierpack::repack

@@ -5,9 +5,11 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/zstd.h"
 #include "formats/pack_layout.h"
 #include "formats/expert_stacks.h"
 #include "formats/row_groups.h"
+#include "repack/gather_plan.h"
 
 namespace tierpack::repack {
 
@@ -21,6 +23,7 @@ class ExtentCutter {
     for (const ExpertLayer& layer : plan.manifest.expert_layers) {
       for (const ExpertPart* part : layer.parts()) stacks_.emplace(part->tensor, &layer);
     }
+    for (uint32_t i = 0; i < plan.manifest.tensor_count(); ++i) numbers_.emplace(plan.manifest.tensor_name(i), i);
   }
 
   void cut(const ShardLayout& shard) {
@@ -135,7 +138,7 @@ class ExtentCutter {
     SourcePiece piece;
     piece.from = SourcePiece::From::kTensor;
     piece.bytes = tensor.bytes;
-    piece.tensor = tensor.name;
+    piece.tensor = numbers_.at(tensor.name);
     out.pieces.push_back(piece);
     if (const auto dense = dense_.find(tensor.name); dense != dense_.end()) {
       add_dense(*dense->second, tensor.bytes);
@@ -186,6 +189,7 @@ class ExtentCutter {
   const uint64_t max_;
   std::unordered_map<std::string_view, const DenseTensor*> dense_;
   std::unordered_map<std::string_view, const ExpertLayer*> stacks_;
+  std::unordered_map<std::string_view, uint32_t> numbers_;
   std::vector<Extent>* extents_ = nullptr;
   uint64_t at_ = 0;
   uint64_t source_bin_bytes_ = 0;
@@ -199,10 +203,89 @@ Metadata without_split_keys(const Metadata& metadata) {
   return out;
 }
 
-// Numbers and places the records of dense tensors and experts, and the pages of tables.
-void place(const PlanInputs& inputs, PackManifest& manifest) {
+// "blk.3.ffn_gate_exps.weight" has its factors in "blk.3.ffn_gate_exps.scale".
+std::string scale_name(std::string_view weight) {
+  constexpr std::string_view kSuffix = ".weight";
+  return std::string(weight.substr(0, weight.size() - (weight.ends_with(kSuffix) ? kSuffix.size() : 0))) + ".scale";
+}
+
+// Tensors of the pack in the source's order, without the factors that go into experts' records.
+std::vector<TensorInfo> all_tensors(const PlanInputs& inputs) {
   std::vector<TensorInfo> all;
   for (const ShardLayout& shard : inputs.shards) all.insert(all.end(), shard.tensors.begin(), shard.tensors.end());
+  all.insert(all.end(), inputs.tensors.begin(), inputs.tensors.end());
+  for (const TensorInfo& tensor : inputs.derived) {
+    if (!is_expert_scale(tensor.name)) all.push_back(tensor);
+  }
+  return all;
+}
+
+// Factors of the experts' parts: {columns, rows, experts} for each, or {experts} where there is one a matrix.
+void add_expert_scales(const PlanInputs& inputs, PackManifest& manifest) {
+  std::unordered_map<std::string_view, const TensorInfo*> scales;
+  for (const TensorInfo& tensor : inputs.derived) {
+    if (is_expert_scale(tensor.name)) scales.emplace(tensor.name, &tensor);
+  }
+  std::unordered_map<std::string_view, bool> used;
+  for (ExpertLayer& layer : manifest.expert_layers) {
+    for (ExpertPart* part : {&layer.gate, &layer.up, &layer.down}) {
+      auto found = scales.find(scale_name(part->tensor));
+      // Published files give a merged stack the factors of up.
+      if (found == scales.end() && part != &layer.down && layer.gate.tensor == layer.up.tensor) {
+        found = scales.find(fmt::format("blk.{}.ffn_up_exps.scale", layer.layer));
+      }
+      if (found == scales.end()) continue;
+      const Shape& shape = found->second->shape;
+      const bool flat = shape.ne[0] == layer.experts && shape.ne[1] == 1 && shape.ne[2] == 1;
+      part->scale_columns = flat ? 1 : static_cast<uint32_t>(std::min<uint64_t>(shape.ne[0], UINT32_MAX));
+      part->scale_rows = flat ? 1 : static_cast<uint32_t>(std::min<uint64_t>(shape.ne[1], UINT32_MAX));
+      const uint64_t blocks = uint64_t{part->scale_rows} * part->scale_columns;
+      if ((!flat && shape.ne[2] != layer.experts) || shape.ne[3] != 1 || part->scale_rows > part->out || part->scale_columns > part->in ||
+          (blocks > 1 && part->dtype != DType::kF8_E4M3)) {
+        fail(ErrorKind::kCorrupt, "{}: {} has shape {}, which are no factors of {} matrices of {} x {} ({})", inputs.source_name,
+             found->second->name, shape.text(), layer.experts, part->in, part->out, dtype_name(part->dtype));
+      }
+      used[found->first] = true;
+    }
+    TIERPACK_CHECK(place_parts(layer));
+  }
+  for (const auto& [name, tensor] : scales) {
+    if (!used[name]) fail(ErrorKind::kCorrupt, "{}: {} belongs to no experts", inputs.source_name, tensor->name);
+  }
+}
+
+// Where computed values go. `inputs.derived` says what they are.
+void place_derived(const PlanInputs& inputs, RepackPlan& plan) {
+  const PackManifest& manifest = plan.manifest;
+  std::unordered_map<std::string_view, const DenseTensor*> dense;
+  for (const DenseTensor& tensor : manifest.dense) dense.emplace(tensor.name, &tensor);
+  std::unordered_map<std::string_view, uint32_t> numbers;
+  for (uint32_t i = 0; i < inputs.derived.size(); ++i) {
+    const TensorInfo& tensor = inputs.derived[i];
+    numbers.emplace(tensor.name, i);
+    if (is_expert_scale(tensor.name)) continue;
+    const uint64_t matrices = tensor.shape.ne[2] * tensor.shape.ne[3];
+    const uint64_t bytes = tensor.shape.ne[0] * tensor.shape.ne[1] * sizeof(float);
+    for (uint64_t m = 0; m < matrices; ++m) {
+      plan.derived.push_back({Target::kDense, manifest.records[dense.at(tensor.name)->record].offset + m * bytes, bytes, i, m});
+    }
+  }
+  for (const ExpertLayer& layer : manifest.expert_layers) {
+    for (const ExpertPart* part : layer.parts()) {
+      if (part->scale_rows == 0) continue;
+      auto found = numbers.find(scale_name(part->tensor));
+      if (found == numbers.end()) found = numbers.find(fmt::format("blk.{}.ffn_up_exps.scale", layer.layer));
+      for (uint32_t e = 0; e < layer.experts; ++e) {
+        const Record& record = manifest.records[layer.first_record + e];
+        plan.derived.push_back({Target::kExperts, record.offset + part->scale_offset, part->scale_bytes(), found->second, e});
+      }
+    }
+  }
+}
+
+// Numbers and places the records of dense tensors and experts, and the pages of tables.
+void place(const PlanInputs& inputs, PackManifest& manifest) {
+  const std::vector<TensorInfo> all = all_tensors(inputs);
   std::vector<TensorInfo> dense;
   uint64_t page = 0;
   for (const TensorInfo& tensor : all) {
@@ -222,6 +305,7 @@ void place(const PlanInputs& inputs, PackManifest& manifest) {
     at = align_up(at + tensor.bytes, kRecordAlignment);
   }
   manifest.expert_layers = expert_layers(all, inputs.source_name);
+  add_expert_scales(inputs, manifest);
   for (ExpertLayer& layer : manifest.expert_layers) {
     layer.first_record = static_cast<uint32_t>(manifest.records.size());
     manifest.records.insert(manifest.records.end(), layer.experts, {0, layer.record_bytes, Segment::kExperts, {}});
@@ -245,8 +329,11 @@ uint64_t segment_bytes(const PackManifest& manifest, Segment segment) {
 void list_files(RepackPlan& plan, uint64_t source_bin_bytes) {
   PackManifest& manifest = plan.manifest;
   const auto add = [&](const char* name, uint64_t bytes) { manifest.files.push_back({name, bytes, {}}); };
-  add(kPackMetadataName, plan.metadata_gguf.size());
+  add(kPackMetadataName, plan.metadata.size());
   add(kPackRecordsName, kRecordsHeaderBytes + manifest.records.size() * kRecordEntryBytes);
+  uint64_t source_pieces = 0;
+  for (const SourceShard& shard : manifest.sources) source_pieces += shard.pieces.size();
+  add(kPackSourcesName, kSourcesHeaderBytes + source_pieces * kSourceEntryBytes);
   add(segment_file_name(Segment::kDense), segment_bytes(manifest, Segment::kDense));
   add(segment_file_name(Segment::kExperts), segment_bytes(manifest, Segment::kExperts));
   uint64_t pages = 0;
@@ -258,20 +345,29 @@ void list_files(RepackPlan& plan, uint64_t source_bin_bytes) {
 
 }  // namespace
 
-uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::string& source_name) {
+uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::vector<TensorInfo>& tensors,
+                             const std::string& source_name) {
   uint64_t needed = kExtentBytesMin;
-  for (const ShardLayout& shard : shards) {
-    for (const TensorInfo& tensor : shard.tensors) {
-      const Shape& shape = tensor.shape;
-      if (classify(tensor) == TensorClass::kRows || !has_row_groups(tensor.dtype, shape.ne[1])) continue;
-      if (!groups_fit(tensor.dtype, shape.ne[0], shape.ne[1])) {
-        fail(ErrorKind::kUnsupported, "{}: {} ({} {}) has rows of {}; packs interleave {} rows of a quantised matrix in groups of at "
-             "most {}", source_name, tensor.name, dtype_name(tensor.dtype), shape.text(),
-             format_size(row_bytes(tensor.dtype, shape.ne[0])), kGroupRows, format_size(kGroupBytesMax));
-      }
-      needed = std::max(needed, row_bytes(tensor.dtype, shape.ne[0]) * kGroupRows);
+  const auto look_at = [&](const TensorInfo& tensor) {
+    const Shape& shape = tensor.shape;
+    if (classify(tensor) == TensorClass::kRows) return;
+    const uint64_t group = row_bytes(tensor.dtype, shape.ne[0]) * kGroupRows;
+    if (!has_row_groups(tensor.dtype, shape.ne[1])) {
+      // Rows of a checkpoint are gathered whole, and those of gate and up may alternate.
+      if (&tensor >= tensors.data() && &tensor < tensors.data() + tensors.size()) needed = std::max(needed, 2 * group / kGroupRows);
+      return;
     }
+    if (!groups_fit(tensor.dtype, shape.ne[0], shape.ne[1])) {
+      fail(ErrorKind::kUnsupported, "{}: {} ({} {}) has rows of {}; packs interleave {} rows of a quantised matrix in groups of at "
+           "most {}", source_name, tensor.name, dtype_name(tensor.dtype), shape.text(),
+           format_size(row_bytes(tensor.dtype, shape.ne[0])), kGroupRows, format_size(kGroupBytesMax));
+    }
+    needed = std::max(needed, group * (tensors.empty() ? 1 : 2));
+  };
+  for (const ShardLayout& shard : shards) {
+    for (const TensorInfo& tensor : shard.tensors) look_at(tensor);
   }
+  for (const TensorInfo& tensor : tensors) look_at(tensor);
   return needed;
 }
 
@@ -322,12 +418,13 @@ std::vector<std::pair<uint32_t, uint32_t>> expert_order(const std::vector<Expert
 
 RepackPlan plan_repack(const PlanInputs& inputs) {
   TIERPACK_CHECK(!inputs.shards.empty());
-  TIERPACK_CHECK(inputs.extent_bytes_max >= extent_bytes_needed(inputs.shards, inputs.source_name));
+  TIERPACK_CHECK(inputs.extent_bytes_max >= extent_bytes_needed(inputs.shards, inputs.tensors, inputs.source_name));
   RepackPlan plan;
   PackManifest& manifest = plan.manifest;
   const Metadata metadata = without_split_keys(inputs.metadata);
   plan.config = read_model_config(metadata);
-  plan.metadata_gguf = encode_gguf_header(metadata, {}, metadata.u64_or("general.alignment", 32));
+  plan.metadata = zstd_compress(encode_gguf_header(metadata, {}, metadata.u64_or("general.alignment", 32)));
+  manifest.nonfinite_allowed = inputs.nonfinite_allowed;
   manifest.tool_version = inputs.tool_version;
   manifest.routing_id = inputs.routing_id;
   if (inputs.profile) {
@@ -338,9 +435,16 @@ RepackPlan plan_repack(const PlanInputs& inputs) {
   }
   place(inputs, manifest);
   require_manifest_fits(manifest, plan.config, inputs.source_name);
-  ExtentCutter cutter(plan, inputs.extent_bytes_max);
-  for (const ShardLayout& shard : inputs.shards) cutter.cut(shard);
-  list_files(plan, cutter.source_bin_bytes());
+  place_derived(inputs, plan);
+  uint64_t source_bin_bytes = 0;
+  if (std::any_of(inputs.shards.begin(), inputs.shards.end(), [](const ShardLayout& shard) { return shard.of_checkpoint; })) {
+    source_bin_bytes = GatherPlanner(plan, inputs).plan_shards(0);
+  } else {
+    ExtentCutter cutter(plan, inputs.extent_bytes_max);
+    for (const ShardLayout& shard : inputs.shards) cutter.cut(shard);
+    source_bin_bytes = cutter.source_bin_bytes();
+  }
+  list_files(plan, source_bin_bytes);
   return plan;
 }
 

@@ -5,6 +5,7 @@
 // at most `extent_bytes_max` long. How a source is cut into extents never shows in the pack.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,11 +25,22 @@ struct Gap {
   bool zeros = false;
 };
 
+// Rows of a weight of a safetensors checkpoint, on their way to tensors of the pack.
+struct MovedRows {
+  uint64_t offset = 0;  // in the shard
+  uint64_t bytes = 0;
+  uint32_t tensor = 0;  // index into PlanInputs::tensors
+  RowPiece rows;        // `other` likewise
+};
+
 struct ShardLayout {
   std::string name;  // file name
   uint64_t bytes = 0;
   std::vector<TensorInfo> tensors;  // any order
-  std::vector<Gap> gaps;            // ascending; with the tensors they tile the shard
+  std::vector<Gap> gaps;            // ascending; with the tensors they tile the shard, unless `moved` is used
+  // Instead of tensors and gaps; what no move takes is kept as it is.
+  std::vector<MovedRows> moved;
+  bool of_checkpoint = false;
 };
 
 enum class Target : uint8_t { kDense, kExperts, kRows, kSource };
@@ -41,6 +53,7 @@ struct Extent {
     kGroups, // whole groups of rows of a quantised matrix, to be interleaved (formats/row_groups.h)
     kRows,   // whole rows, to be packed into checksummed pages
     kZeros,  // padding that is not stored; must be zeros still when it is read
+    kSpan,   // an input of a gather
   };
   Kind kind = Kind::kCopy;
   Target target = Target::kDense;
@@ -51,14 +64,62 @@ struct Extent {
   uint64_t source_offset = 0;  // in the shard
   uint64_t source_bytes = 0;
   uint64_t target_offset = 0;  // in the target file
-  uint64_t target_bytes = 0;   // 0 for kZeros
+  uint64_t target_bytes = 0;   // 0 for kZeros and kSpan
+  uint32_t input = 0;          // kSpan: index into RepackPlan::inputs
+  bool runs_gather = false;    // kSpan: the gather is done when this input is at hand; the others are read again
+};
+
+// Rows of a source that a gather puts into rows of the pack's tensors.
+struct GatherInput {
+  uint32_t gather = 0;
+  uint32_t shard = 0;
+  uint32_t extent = 0;   // the kSpan
+  uint64_t offset = 0;   // in the shard
+  uint64_t bytes = 0;
+  uint32_t mover = 0;    // index into RepackPlan::movers
+  uint64_t rows = 0;     // of the source
+  uint32_t ways = 1;     // 2: odd rows go to the second output
+  bool transposed = false;
+  uint64_t target_row = 0;  // in the gather, of the first row; of odd ones in the second output as well
+  uint64_t columns = 0, target_column = 0;  // transposed only
+};
+
+// A run of target bytes that is put together from several source ranges: whole rows of one or two like matrices.
+struct Gather {
+  struct Output {
+    uint64_t offset = 0;  // in the target file
+    uint64_t bytes = 0;   // there
+  };
+  Target target = Target::kDense;
+  DType dtype = DType::kF32;
+  bool grouped = false;     // the matrix lies in row groups
+  uint32_t table = UINT32_MAX;  // index into manifest.rows
+  uint64_t columns = 0;
+  uint64_t rows = 0;        // of each output
+  uint32_t outputs = 1;
+  std::array<Output, 2> output;
+  uint32_t first_input = 0;
+  uint32_t inputs = 0;
+};
+
+// Values that are computed, see PlanInputs::derived.
+struct DerivedWrite {
+  Target target = Target::kDense;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint32_t derived = 0;
+  uint64_t matrix = 0;
 };
 
 struct RepackPlan {
   PackManifest manifest;  // complete but for checksums and digests
   ModelConfig config;
   std::vector<std::vector<Extent>> extents;  // by shard, ascending, tiling it
-  std::vector<std::byte> metadata_gguf;
+  std::vector<Gather> gathers;
+  std::vector<GatherInput> inputs;           // gather by gather
+  std::vector<RowMover> movers;
+  std::vector<DerivedWrite> derived;
+  std::vector<std::byte> metadata;  // metadata.gguf.zst
   std::string profile_json;  // empty without a profile
   uint64_t source_bytes() const;
   uint64_t target_bytes(Target target) const;
@@ -67,6 +128,11 @@ struct RepackPlan {
 
 struct PlanInputs {
   std::vector<ShardLayout> shards;
+  // Of a checkpoint: what its rows are moved to, in the pack's order.
+  std::vector<TensorInfo> tensors;
+  // F32 tensors that are computed. Those named like a stack of experts, "blk.3.ffn_gate_exps.scale", go into the experts' records.
+  std::vector<TensorInfo> derived;
+  bool nonfinite_allowed = false;
   Metadata metadata;  // of the first shard
   Sha256Digest routing_id;
   std::optional<Profile> profile;
@@ -81,7 +147,8 @@ inline constexpr uint64_t kExtentBytesMin = uint64_t{128} << 10;
 
 // The smallest extent_bytes_max that a plan of these tensors accepts: kExtentBytesMin, or the largest row group. Throws
 // kUnsupported for a matrix whose groups are larger than a pack may hold (kGroupBytesMax).
-uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::string& source_name);
+uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::vector<TensorInfo>& tensors,
+                             const std::string& source_name);
 
 // Throws kUnsupported for an architecture or expert layout that packs cannot hold, kCorrupt when tensors contradict the
 // metadata, kUsage when the profile is of another model.

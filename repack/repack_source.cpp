@@ -1,9 +1,12 @@
 #include "repack/repack_source.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "formats/dequant.h"
+#include "formats/expert_stacks.h"
+#include "repack/checkpoint_source.h"
 #include "verify/promises.h"
 
 namespace tierpack::repack {
@@ -26,13 +29,19 @@ bool is_zeros(const ByteSource& source, uint64_t offset, uint64_t bytes) {
   return true;
 }
 
-ShardLayout layout_of(const ByteSource& source, const std::string& name, const GgufHeader& header) {
+// Factors of expert stacks are taken out of the tensors: they are kept as bytes of the shard, and their values go into the experts' records.
+ShardLayout layout_of(const RepackShard& shard, const GgufHeader& header, std::vector<TensorInfo>& scales) {
+  const ByteSource& source = *shard.bytes;
   ShardLayout out;
-  out.name = name;
+  out.name = shard.name;
   out.bytes = source.size();
-  out.tensors = header.tensors;
+  for (const TensorInfo& tensor : header.tensors) (is_expert_scale(tensor.name) ? scales : out.tensors).push_back(tensor);
   std::sort(out.tensors.begin(), out.tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.offset < b.offset; });
+  if (shard.gaps) {
+    out.gaps = *shard.gaps;
+    return out;
+  }
   out.gaps.push_back({0, std::min(header.data_offset, out.bytes), false});
   uint64_t at = out.gaps[0].bytes;
   const auto add_gap = [&](uint64_t end) {
@@ -50,12 +59,12 @@ ShardLayout layout_of(const ByteSource& source, const std::string& name, const G
 constexpr int kFoldersBelowLock = 3;
 
 void take_promises(RepackSource& source) {
-  const fs::path directory = fs::absolute(source.gguf.paths.front()).lexically_normal().parent_path();
+  const fs::path directory = fs::absolute(source.shards.front().path).lexically_normal().parent_path();
   const std::optional<verify::PlacedReference> found = verify::find_reference_above(directory, kFoldersBelowLock);
   if (!found) return;
   for (size_t i = 0; i < source.shards.size(); ++i) {
     RepackShard& shard = source.shards[i];
-    const fs::path path = fs::absolute(source.gguf.paths[i]).lexically_normal();
+    const fs::path path = fs::absolute(shard.path).lexically_normal();
     const verify::PromisedFile* promised = found->reference.find(path.lexically_relative(found->directory).generic_string());
     if (promised == nullptr) {
       // A reference further up may be about other things altogether.
@@ -71,29 +80,70 @@ void take_promises(RepackSource& source) {
   }
 }
 
+int64_t time_of(const fs::path& path) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(fs::last_write_time(path).time_since_epoch()).count();
+}
+
+void add_file(RepackSource& source, const fs::path& path, const File& file, bool weights) {
+  RepackShard& shard = source.shards.emplace_back();
+  shard.name = path.filename().string();
+  shard.bytes = &file;
+  shard.path = path;
+  shard.time = time_of(path);
+  shard.removable = weights;
+}
+
+// Takes what the head of a GGUF shard says; the metadata are the first one's.
+void add_gguf(RepackSource& source, size_t shard, GgufHeader header) {
+  std::vector<TensorInfo> scales;
+  source.layouts.push_back(layout_of(source.shards[shard], header, scales));
+  for (TensorInfo& scale : scales) {
+    if (scale.dtype != DType::kF32) {
+      fail(ErrorKind::kUnsupported, "{}: {} is {}, factors of experts are F32", source.name, scale.name, dtype_name(scale.dtype));
+    }
+    scale.shard = static_cast<uint32_t>(shard);
+    source.derived.push_back(scale);
+  }
+  // Vocabularies are large: there is one copy.
+  if (shard == 0 && source.metadata.entries().empty()) source.metadata = std::move(header.metadata);
+  if (source.derive) return;
+  source.derive = [&source](uint32_t i, uint64_t matrix) {
+    const TensorInfo& scale = source.derived[i];
+    const uint64_t count = scale.shape.ne[2] > 1 ? scale.shape.ne[0] * scale.shape.ne[1] : 1;  // {experts}, or {columns, rows, experts}
+    std::vector<float> out(count);
+    source.shards[scale.shard].bytes->read_at(scale.offset + matrix * count * sizeof(float), std::as_writable_bytes(std::span(out)));
+    return out;
+  };
+}
+
 void open_pack(const fs::path& path, RepackSource& source) {
   source.pack = Pack::open(path);
   source.profile = source.pack->profile();
   for (size_t i = 0; i < source.pack->manifest().sources.size(); ++i) {
     const SourceShard& shard = source.pack->manifest().sources[i];
     source.packed.push_back(std::make_unique<PackedShard>(*source.pack, i));
-    source.shards.push_back({shard.path, source.packed.back().get(), shard.sha256, path.string()});
-    GgufHeader header = read_gguf_header(*source.packed.back());
-    if (i == 0) source.metadata = std::move(header.metadata);
-    source.layouts.push_back(layout_of(*source.packed.back(), shard.path, header));
+    RepackShard& item = source.shards.emplace_back();
+    item.name = shard.path;
+    item.bytes = source.packed.back().get();
+    item.promised = shard.sha256;
+    item.promised_by = path.string();
   }
+  source.metadata = source.pack->metadata();
 }
 
 void open_shards(const fs::path& path, RepackSource& source) {
   source.gguf = open_gguf(path);
-  // Vocabularies are large: there is one copy.
-  source.metadata = std::move(source.gguf.headers.front().metadata);
   for (size_t i = 0; i < source.gguf.files.size(); ++i) {
-    const std::string name = source.gguf.paths[i].filename().string();
-    source.shards.push_back({name, &source.gguf.files[i], std::nullopt, {}});
-    source.layouts.push_back(layout_of(source.gguf.files[i], name, source.gguf.headers[i]));
+    const fs::path& file = source.gguf.paths[i];
+    add_file(source, file, source.gguf.files[i], true);
   }
-  take_promises(source);
+}
+
+void open_checkpoint(const fs::path& path, RepackSource& source) {
+  for (const fs::path& file : checkpoint_files(path)) {
+    source.files.push_back(std::make_unique<File>(File::open(file, File::Mode::kRead)));
+    add_file(source, file, *source.files.back(), file.extension() == ".safetensors");
+  }
 }
 
 }  // namespace
@@ -103,30 +153,73 @@ std::unique_ptr<RepackSource> open_repack_source(const fs::path& path) {
   source->name = path.string();
   if (fs::is_directory(path) && fs::exists(path / kPackManifestName)) {
     open_pack(path, *source);
+  } else if (is_checkpoint(path)) {
+    open_checkpoint(path, *source);
   } else {
     open_shards(path, *source);
   }
+  read_repack_source(*source);
   return source;
 }
 
-Sha256Digest routing_id(const RepackSource& source, uint32_t layers) {
-  Sha256 hash;
-  for (uint32_t layer = 0; layer < layers; ++layer) {
-    const std::string name = fmt::format("blk.{}.ffn_gate_inp.weight", layer);
-    for (size_t i = 0; i < source.layouts.size(); ++i) {
-      for (const TensorInfo& tensor : source.layouts[i].tensors) {
-        if (tensor.name != name) continue;
-        const uint64_t columns = tensor.shape.ne[0];
-        std::vector<std::byte> row(row_bytes(tensor.dtype, columns));
-        std::vector<float> values(columns);
-        for (uint64_t r = 0; r < tensor.shape.rows(); ++r) {
-          source.shards[i].bytes->read_at(tensor.offset + r * row.size(), row);
-          dequantize_row(tensor.dtype, row.data(), values.data(), columns);
-          hash.update(std::as_bytes(std::span(values)));
-        }
-      }
+void read_repack_source(RepackSource& source) {
+  if (!source.pack) take_promises(source);
+  const bool checkpoint = std::any_of(source.shards.begin(), source.shards.end(),
+                                      [](const RepackShard& shard) { return shard.name.ends_with(".safetensors"); });
+  if (checkpoint) return read_checkpoint(source);
+  for (size_t i = 0; i < source.shards.size(); ++i) {
+    add_gguf(source, i, source.gguf.headers.empty() ? read_gguf_header(*source.shards[i].bytes) : std::move(source.gguf.headers[i]));
+  }
+}
+
+void RepackSource::remove(uint32_t shard) const {
+  const RepackShard& item = shards[shard];
+  TIERPACK_CHECK(item.removable && !item.path.empty());
+  std::error_code failed;
+  fs::remove(item.path, failed);
+  if (failed) fail(ErrorKind::kIo, "cannot delete {}: {}", item.path.string(), failed.message());
+  const fs::path parent = item.path.parent_path();
+  sync_directory(parent.empty() ? fs::path(".") : parent);
+}
+
+namespace {
+
+// The rows of a tensor as f32, from wherever the source has them.
+void hash_rows(const RepackSource& source, const std::string& name, Sha256& hash) {
+  std::vector<std::byte> row;
+  std::vector<float> values;
+  const auto add = [&](const RepackShard& shard, uint64_t offset, DType dtype, uint64_t columns, uint64_t rows) {
+    row.resize(row_bytes(dtype, columns));
+    values.resize(columns);
+    for (uint64_t r = 0; r < rows; ++r) {
+      shard.bytes->read_at(offset + r * row.size(), row);
+      dequantize_row(dtype, row.data(), values.data(), columns);
+      hash.update(std::as_bytes(std::span(values)));
+    }
+  };
+  for (size_t i = 0; i < source.layouts.size(); ++i) {
+    for (const TensorInfo& tensor : source.layouts[i].tensors) {
+      if (tensor.name == name) add(source.shards[i], tensor.offset, tensor.dtype, tensor.shape.ne[0], tensor.shape.rows());
+    }
+    for (const MovedRows& moved : source.layouts[i].moved) {
+      const TensorInfo& tensor = source.tensors[moved.tensor];
+      if (tensor.name != name) continue;
+      if (moved.rows.field != RowField::kValues) fail(ErrorKind::kUnsupported, "{}: the router {} is quantised", source.name, name);
+      add(source.shards[i], moved.offset, tensor.dtype, moved.rows.columns, moved.rows.rows);
     }
   }
+  for (uint32_t i = 0; i < source.derived.size(); ++i) {
+    if (source.derived[i].name != name) continue;
+    values = source.derive(i, 0);
+    hash.update(std::as_bytes(std::span(values)));
+  }
+}
+
+}  // namespace
+
+Sha256Digest routing_id(const RepackSource& source, uint32_t layers) {
+  Sha256 hash;
+  for (uint32_t layer = 0; layer < layers; ++layer) hash_rows(source, fmt::format("blk.{}.ffn_gate_inp.weight", layer), hash);
   return hash.finish();
 }
 

@@ -115,11 +115,16 @@ Inspection inspect_pack(const fs::path& path) {
   out.metadata = pack.metadata();
   for (size_t i = 0; i < manifest.sources.size(); ++i) {
     const PackedShard shard(pack, i);
+    out.sources.push_back({shard.shard().path, shard.shard().bytes, shard.shard().sha256, {}});
+    if (!shard.shard().path.ends_with(".gguf")) continue;
     for (TensorInfo tensor : read_gguf_header(shard).tensors) {
       tensor.shard = static_cast<uint32_t>(i);
       take_tensor(out, tensor);
     }
-    out.sources.push_back({shard.shard().path, shard.shard().bytes, shard.shard().sha256, {}});
+  }
+  // A checkpoint's own tensors have other names and forms: what the pack made of them is told.
+  if (out.tensors.empty()) {
+    for (const TensorInfo& tensor : pack_tensors(manifest)) take_tensor(out, tensor);
   }
   for (const PackFile& file : manifest.files) out.files.push_back({file.name, file.bytes, 0});
   out.files.push_back({kPackManifestName, fs::file_size(path / kPackManifestName), 0});

@@ -71,7 +71,11 @@ class PackVerification {
     return guarded(kPackManifestName, Finding::Kind::kStructure, [&] {
       const std::string json = read_text_file(options_.path / kPackManifestName, kManifestBytesMax);
       const File file = File::open(options_.path / kPackRecordsName, File::Mode::kRead);
-      manifest_ = parse_pack(json, read_all(file, kRecordsBytesMax), options_.path.string());
+      std::vector<std::byte> sources;
+      if (fs::exists(options_.path / kPackSourcesName)) {
+        sources = read_all(File::open(options_.path / kPackSourcesName, File::Mode::kRead), kRecordsBytesMax);
+      }
+      manifest_ = parse_pack(json, read_all(file, kRecordsBytesMax), sources, options_.path.string());
     });
   }
 
@@ -233,7 +237,9 @@ class PackVerification {
       std::string shards;
       for (const SourceShard& shard : manifest_.sources) {
         const bool needed = std::any_of(shard.pieces.begin(), shard.pieces.end(), [&](const SourcePiece& piece) {
-          return piece.from == SourcePiece::From::kTensor && damaged_tensors_.count(piece.tensor) > 0;
+          if (piece.from != SourcePiece::From::kTensor && piece.from != SourcePiece::From::kRows) return false;
+          return damaged_tensors_.count(manifest_.tensor_name(piece.tensor)) > 0 ||
+                 (piece.rows.ways == 2 && damaged_tensors_.count(manifest_.tensor_name(piece.rows.other)) > 0);
         });
         if (needed) shards += fmt::format("{}{} (SHA-256 {})", shards.empty() ? "" : ", ", shard.path, shard.sha256.hex());
       }

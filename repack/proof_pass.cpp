@@ -1,0 +1,255 @@
+// The second pass of a repack: every byte of the pack is read back, and what was made from the source gives the source again.
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/zstd.h"
+#include "repack/pack_writer.h"
+#include "verify/range_checksums.h"
+
+namespace tierpack::repack {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A run of a target file with one origin.
+struct Item {
+  enum class Kind : uint8_t { kExtent, kGather, kDerived };
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  Kind kind = Kind::kExtent;
+  uint8_t output = 0;  // of a gather
+  uint32_t shard = 0;
+  uint32_t index = 0;  // of the extent, gather or derived value
+};
+
+struct Buffers {
+  explicit Buffers(uint64_t bytes)
+      : piece(std::make_unique_for_overwrite<std::byte[]>(bytes)),
+        rows(std::make_unique_for_overwrite<std::byte[]>(bytes)),
+        source(std::make_unique_for_overwrite<std::byte[]>(bytes)) {}
+  std::unique_ptr<std::byte[]> piece, rows, source;
+};
+
+class Prover {
+ public:
+  Prover(const RepackPlan& plan, const CopyState& state, uint64_t extent_bytes_max, const TargetFiles& files)
+      : plan_(plan), state_(state), max_(extent_bytes_max), files_(files), codec_(plan) {}
+
+  // Whether the bytes of an item are what was made from the source. Of a gather with two outputs the other is read here.
+  bool gives_back(const Item& item, Bytes stored, Buffers& buffers) const {
+    switch (item.kind) {
+      case Item::Kind::kExtent: {
+        const Extent& extent = plan_.extents[item.shard][item.index];
+        const std::optional<Bytes> source = codec_.decode(extent, stored, {buffers.source.get(), max_});
+        return source && xxh3_128(*source) == state_.extents[item.shard][item.index];
+      }
+      case Item::Kind::kDerived: return xxh3_128(stored) == state_.derived[item.index];
+      case Item::Kind::kGather: return gather_gives_back(item, stored, buffers);
+    }
+    return false;
+  }
+
+ private:
+  bool gather_gives_back(const Item& item, Bytes stored, Buffers& buffers) const {
+    const Gather& gather = plan_.gathers[item.index];
+    if (item.output + 1u < gather.outputs) return true;  // proved with the last
+    const MutableBytes rows(buffers.rows.get(), codec_.rows_bytes(gather));
+    const uint64_t each = rows.size() / gather.outputs;
+    for (uint32_t i = 0; i < gather.outputs; ++i) {
+      Bytes bytes = stored;
+      if (i != item.output) {
+        const MutableBytes other(buffers.source.get(), gather.output[i].bytes);
+        files_.file(gather.target).read_at(gather.output[i].offset, other);
+        bytes = other;
+      }
+      if (!codec_.load_rows(gather, i, bytes, rows.subspan(i * each, each))) return false;
+    }
+    for (uint32_t i = gather.first_input; i < gather.first_input + gather.inputs; ++i) {
+      const GatherInput& input = plan_.inputs[i];
+      const MutableBytes source(buffers.source.get(), input.bytes);
+      codec_.extract(gather, input, rows, source);
+      if (xxh3_128(source) != state_.extents[input.shard][input.extent]) return false;
+    }
+    return true;
+  }
+
+  const RepackPlan& plan_;
+  const CopyState& state_;
+  const uint64_t max_;
+  const TargetFiles& files_;
+  const ExtentCodec codec_;
+};
+
+class ProofPass {
+ public:
+  ProofPass(const RepackPlan& plan, const CopyState& state, const WriteOptions& options, TargetFiles& files, const fs::path& directory,
+            ThreadTeam& team, Progress& progress)
+      : plan_(plan), state_(state), max_(options.extent_bytes_max), files_(files), directory_(directory), team_(team), progress_(progress),
+        prover_(plan, state, options.extent_bytes_max, files), manifest_(plan.manifest) {}
+
+  PackManifest run() {
+    for (size_t i = 0; i < manifest_.sources.size(); ++i) manifest_.sources[i].sha256 = state_.shards[i].value();
+    progress_.set_phase("reading back");
+    team_.for_each(kTargets, [&](size_t i) {
+      // The largest file first: it is the longest sequence.
+      static constexpr std::array kOrder{Target::kExperts, Target::kRows, Target::kDense, Target::kSource};
+      if (files_.has(kOrder[i])) prove(kOrder[i]);
+    });
+    files_.sync();
+    files_.close();
+    write_small_files();
+    return std::move(manifest_);
+  }
+
+ private:
+  // What a target holds, as it lies there.
+  std::vector<Item> items_of(Target target) const {
+    std::vector<Item> out;
+    for (uint32_t shard = 0; shard < plan_.extents.size(); ++shard) {
+      for (uint32_t i = 0; i < plan_.extents[shard].size(); ++i) {
+        const Extent& extent = plan_.extents[shard][i];
+        if (extent.target_bytes == 0 || extent.target != target) continue;
+        out.push_back({extent.target_offset, extent.target_bytes, Item::Kind::kExtent, 0, shard, i});
+      }
+    }
+    for (uint32_t i = 0; i < plan_.gathers.size(); ++i) {
+      const Gather& gather = plan_.gathers[i];
+      if (gather.target != target) continue;
+      for (uint8_t k = 0; k < gather.outputs; ++k) out.push_back({gather.output[k].offset, gather.output[k].bytes, Item::Kind::kGather, k, 0, i});
+    }
+    for (uint32_t i = 0; i < plan_.derived.size(); ++i) {
+      const DerivedWrite& derived = plan_.derived[i];
+      if (derived.target == target) out.push_back({derived.offset, derived.bytes, Item::Kind::kDerived, 0, 0, i});
+    }
+    std::sort(out.begin(), out.end(), [](const Item& a, const Item& b) { return a.offset < b.offset; });
+    return out;
+  }
+
+  // Reads a file back from beginning to end: items must give the source's bytes, everything between them must be zeros.
+  // Record checksums and the file's SHA-256 come from these bytes.
+  void prove(Target target) {
+    std::vector<uint32_t> records;
+    std::vector<verify::ByteRange> record_ranges;
+    for (uint32_t i = 0; i < manifest_.records.size(); ++i) {
+      if (static_cast<int>(manifest_.records[i].segment) == static_cast<int>(target)) records.push_back(i);
+    }
+    std::sort(records.begin(), records.end(),
+              [&](uint32_t a, uint32_t b) { return manifest_.records[a].offset < manifest_.records[b].offset; });
+    for (const uint32_t i : records) record_ranges.push_back({manifest_.records[i].offset, manifest_.records[i].bytes});
+    verify::RangeChecksums record_sums(std::move(record_ranges));
+    const auto on_record = [&](size_t i, const Xxh128& found) { manifest_.records[records[i]].checksum = found; };
+
+    const File& file = files_.file(target);
+    const auto require = [&](bool proved, uint64_t offset) {
+      if (proved) return;
+      fail(ErrorKind::kIo, "{}: byte {} and on do not give back the bytes of the source; check the disk and the memory",
+           file.name(), offset);
+    };
+    const std::vector<Item> items = items_of(target);
+    const auto offset_of = [&](size_t i, uint64_t end) { return i < items.size() ? items[i].offset : end; };
+    const auto end_of = [&](size_t i) { return items[i].offset + items[i].bytes; };
+    Sha256 hash;
+    Buffers buffers(max_);
+    const uint64_t size = plan_.target_bytes(target);
+    size_t next = 0;
+    for (uint64_t at = 0; at < size;) {
+      throw_if_interrupted();
+      // Whole items and the padding before them, as many as the buffer holds; padding alone where the next one needs it all.
+      uint64_t end = at;
+      size_t last = next;
+      while (last < items.size() && end_of(last) - at <= max_) end = end_of(last++);
+      if (last == next || last == items.size()) end = std::min(offset_of(last, size), at + max_);
+      TIERPACK_CHECK(end > at && end - at <= max_);
+      const MutableBytes piece(buffers.piece.get(), end - at);
+      file.read_at(at, piece);
+      uint64_t done = at;
+      for (; next < last; ++next) {
+        const Item& item = items[next];
+        require(all_zeros(piece.subspan(done - at, item.offset - done)), done);
+        require(prover_.gives_back(item, piece.subspan(item.offset - at, item.bytes), buffers), item.offset);
+        done = item.offset + item.bytes;
+      }
+      require(all_zeros(piece.subspan(done - at)), done);
+      record_sums.feed(piece, on_record, [](uint64_t) {});
+      hash.update(piece);
+      at = end;
+      progress_.add(piece.size());
+    }
+    require(next == items.size(), size);
+    set_digest(target_file_name(target), hash.finish());
+  }
+
+  void set_digest(std::string_view name, const Sha256Digest& digest) {
+    for (PackFile& file : manifest_.files) {
+      if (file.name == name) file.sha256 = digest;
+    }
+  }
+
+  void write_small(const char* name, Bytes content) {
+    File file = File::open(directory_ / name, File::Mode::kCreateOrTruncate);
+    file.write_at(0, content);
+    file.sync();
+    file.close();
+    set_digest(name, Sha256::of(content));
+  }
+
+  void write_small_files() {
+    write_small(kPackMetadataName, plan_.metadata);
+    write_small(kPackRecordsName, encode_records(manifest_.records));
+    write_small(kPackSourcesName, encode_sources(manifest_.sources));
+    if (manifest_.profile_id) write_small(kPackProfileName, as_bytes(plan_.profile_json));
+    write_small(kPackManifestName, as_bytes(encode_pack_json(manifest_, plan_.config)));
+  }
+
+  const RepackPlan& plan_;
+  const CopyState& state_;
+  const uint64_t max_;
+  TargetFiles& files_;
+  const fs::path& directory_;
+  ThreadTeam& team_;
+  Progress& progress_;
+  const Prover prover_;
+  PackManifest manifest_;
+};
+
+}  // namespace
+
+PackManifest prove_pack(const RepackPlan& plan, const CopyState& state, const WriteOptions& options, TargetFiles& files,
+                        const fs::path& directory, ThreadTeam& team, Progress& progress) {
+  return ProofPass(plan, state, options, files, directory, team, progress).run();
+}
+
+bool shard_is_in_pack(const RepackPlan& plan, const CopyState& state, const WriteOptions& options, const TargetFiles& files, uint32_t shard,
+                      ThreadTeam& team) {
+  const Prover prover(plan, state, options.extent_bytes_max, files);
+  std::vector<Item> items;
+  for (uint32_t i = 0; i < plan.extents[shard].size(); ++i) {
+    const Extent& extent = plan.extents[shard][i];
+    if (extent.kind == Extent::Kind::kSpan) {
+      const uint32_t number = plan.inputs[extent.input].gather;
+      const Gather& gather = plan.gathers[number];
+      const auto last = static_cast<uint8_t>(gather.outputs - 1);
+      items.push_back({gather.output[last].offset, gather.output[last].bytes, Item::Kind::kGather, last, 0, number});
+    } else if (extent.target_bytes > 0) {
+      items.push_back({extent.target_offset, extent.target_bytes, Item::Kind::kExtent, 0, shard, i});
+    }
+  }
+  std::vector<std::unique_ptr<Buffers>> buffers(static_cast<size_t>(team.size()));
+  std::vector<uint8_t> good(items.size());
+  team.for_each_on_thread(items.size(), [&](size_t i, int thread) {
+    throw_if_interrupted();
+    std::unique_ptr<Buffers>& mine = buffers[static_cast<size_t>(thread)];
+    if (!mine) mine = std::make_unique<Buffers>(options.extent_bytes_max);
+    const Item& item = items[i];
+    const Target target = item.kind == Item::Kind::kGather ? plan.gathers[item.index].target : plan.extents[shard][item.index].target;
+    const MutableBytes stored(mine->piece.get(), item.bytes);
+    files.file(target).read_at(item.offset, stored);
+    good[i] = prover.gives_back(item, stored, *mine) ? 1 : 0;
+  });
+  return std::all_of(good.begin(), good.end(), [](uint8_t g) { return g != 0; });
+}
+
+}  // namespace tierpack::repack
