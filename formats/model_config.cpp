@@ -360,6 +360,12 @@ const char* architecture_name(Architecture architecture) {
   switch (architecture) {
     case Architecture::kQwen3Moe: return "qwen3moe";
     case Architecture::kQwen4Exp: return "qwen4exp";
+    case Architecture::kQwen3Next: return "qwen3next";
+    case Architecture::kQwen35Moe: return "qwen35moe";
+    case Architecture::kDeepseek2: return "deepseek2";
+    case Architecture::kGptOss: return "gpt-oss";
+    case Architecture::kGlm4Moe: return "glm4moe";
+    case Architecture::kOther: return "other";
   }
   return "unknown";
 }

@@ -9,7 +9,7 @@
 
 namespace tierpack {
 
-enum class Architecture { kQwen3Moe, kQwen4Exp };
+enum class Architecture { kQwen3Moe, kQwen4Exp, kQwen3Next, kQwen35Moe, kDeepseek2, kGptOss, kGlm4Moe, kOther };
 const char* architecture_name(Architecture architecture);
 
 // Names follow GGUF's keys; every count is at least 1 where the architecture uses it, and every division that the
