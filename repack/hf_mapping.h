@@ -13,16 +13,10 @@
 
 #include "formats/model_config.h"
 #include "formats/quant_scheme.h"
+#include "formats/source_rows.h"
 #include "formats/tensor.h"
 
 namespace tierpack::repack {
-
-// A permutation of blocks of columns: block g * per_group + j of the source is block j * groups + g of the target. None when groups = 0.
-struct ColumnTiles {
-  uint32_t groups = 0;
-  uint32_t per_group = 0;
-  uint32_t block = 0;  // elements
-};
 
 // Consecutive rows of a weight -> consecutive rows of one target, or alternately of two (ways = 2: row i goes to target[i % 2], row
 // i / 2; gpt-oss interleaves gate and up). Rows are counted over a whole stack.
