@@ -184,8 +184,8 @@ TEST(HfScales, TiledHeadsThatCutBlocksAreRefused) {
   EXPECT_NE(nvfp4.message.find("heads of 32 columns"), std::string::npos) << nvfp4.message;
 }
 
-// Latent attention of one head with keys and values of 128 and vectors of 256, kv_b_proj in FP8.
-MadeModel fp8_latent(uint64_t key, const Dims& scales) {
+// Latent attention of two heads and vectors of 256, kv_b_proj in FP8.
+MadeModel fp8_latent(uint64_t key, const Dims& scales, uint64_t value = 128) {
   MadeModel m = made_deepseek2(false, 0);
   m.config.heads = 2;
   m.config.layers = 1;
@@ -197,8 +197,8 @@ MadeModel fp8_latent(uint64_t key, const Dims& scales) {
   m.checkpoint.add(kAttention + "q_b_proj.weight", {2 * head, 96})
       .add(kAttention + "kv_a_proj_with_mqa.weight", {256 + 16, 64})
       .add(kAttention + "kv_a_layernorm.weight", {256})
-      .add(kAttention + "o_proj.weight", {64, 2 * 128})
-      .fp8(kAttention + "kv_b_proj.weight", {2 * (key + 128), 256}, scales);
+      .add(kAttention + "o_proj.weight", {64, 2 * value})
+      .fp8(kAttention + "kv_b_proj.weight", {2 * (key + value), 256}, scales);
   return m;
 }
 
@@ -209,6 +209,10 @@ TEST(HfScales, TransposedKeysTakeTheirScalesAlong) {
   EXPECT_EQ(s.scale_shape("blk.0.attn_v_b"), "{2, 1, 2}");
   const Scaled one(fp8_latent(96, {}));
   EXPECT_EQ(one.scale_shape("blk.0.attn_k_b"), "{1, 1, 2}");
+  const Scaled uneven(fp8_latent(192, {4, 2}, 64));
+  EXPECT_EQ(uneven.scale_shape("blk.0.attn_k_b"), "{2, 2, 2}");
+  EXPECT_EQ(uneven.scale_shape("blk.0.attn_v_b"), "{2, 1, 2}");
+  EXPECT_EQ(refusal(fp8_latent(128, {3, 2}, 64)).kind, ErrorKind::kUnsupported) << "keys of the second head are cut";
   EXPECT_EQ(refusal(fp8_latent(96, {4, 2})).kind, ErrorKind::kUnsupported) << "blocks of 128 are cut";
   EXPECT_EQ(refusal(fp8_latent(256, {768})).kind, ErrorKind::kUnsupported) << "a scale a row becomes one a column";
 }
