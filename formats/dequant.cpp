@@ -408,7 +408,15 @@ void dequantize_row(DType type, const std::byte* row, float* out, uint64_t eleme
     case DType::kTQ1_0: return decode_blocks<BlockTQ1_0, 256>(row, out, elements);
     case DType::kTQ2_0: return decode_blocks<BlockTQ2_0, 256>(row, out, elements);
     case DType::kMXFP4: return decode_blocks<BlockMXFP4, 32>(row, out, elements);
-    case DType::kNVFP4: return decode_blocks<BlockNVFP4, 64>(row, out, elements);
+    case DType::kNVFP4: {
+      const uint64_t whole = elements / 64 * 64;
+      decode_blocks<BlockNVFP4, 64>(row, out, whole);
+      if (whole == elements) return;
+      float last[64];
+      decode_blocks<BlockNVFP4, 64>(row + row_bytes(type, whole), last, 64);
+      std::copy_n(last, elements - whole, out + whole);
+      return;
+    }
     case DType::kQ1_0: return decode_blocks<BlockQ1_0, 128>(row, out, elements);
     case DType::kQ2_0: return decode_blocks<BlockQ2_0, 64>(row, out, elements);
   }

@@ -145,10 +145,19 @@ std::optional<DType> dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+bool makes_rows(DType type, uint64_t elements) {
+  const uint32_t step = type == DType::kNVFP4 ? kNvfp4ScaleElements : traits(type).block_elements;
+  return elements > 0 && elements % step == 0 && elements <= UINT64_MAX - traits(type).block_elements;
+}
+
+uint64_t stored_elements(DType type, uint64_t elements) {
+  TIERPACK_CHECK(makes_rows(type, elements));
+  const uint32_t block = traits(type).block_elements;
+  return (elements + block - 1) / block * block;
+}
+
 uint64_t row_bytes(DType type, uint64_t elements) {
-  const DTypeTraits& t = traits(type);
-  TIERPACK_CHECK(elements % t.block_elements == 0);
-  return elements / t.block_elements * t.block_bytes;
+  return elements == 0 ? 0 : stored_elements(type, elements) / traits(type).block_elements * traits(type).block_bytes;
 }
 
 }  // namespace tierpack

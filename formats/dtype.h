@@ -50,7 +50,15 @@ std::optional<DType> dtype_from_ggml(int32_t id);
 std::string ggml_type_problem(int32_t id);
 std::optional<DType> dtype_from_name(std::string_view name);  // case-insensitive
 
-// Bytes of a row of `elements` values; elements must be a multiple of the block (checked with TIERPACK_CHECK).
+// Elements that one scale of an NVFP4 block belongs to.
+inline constexpr uint32_t kNvfp4ScaleElements = 16;
+
+// Whether rows of `elements` values can be stored: whole blocks, or whole sixteens of NVFP4. Published NVFP4 checkpoints have rows such as 96: the last
+// block is then filled up with zero codes and zero scales. GGUF files have whole blocks only.
+bool makes_rows(DType type, uint64_t elements);
+// Elements of a row with what fills it up.
+uint64_t stored_elements(DType type, uint64_t elements);
+// Bytes of a row of `elements` values, for which makes_rows() must hold (checked with TIERPACK_CHECK).
 uint64_t row_bytes(DType type, uint64_t elements);
 
 }  // namespace tierpack

@@ -6,8 +6,8 @@ namespace tierpack {
 
 std::optional<uint64_t> checked_tensor_bytes(DType dtype, const Shape& shape) {
   const DTypeTraits& type = traits(dtype);
-  if (shape.ne[0] == 0 || shape.ne[0] % type.block_elements != 0) return std::nullopt;
-  std::optional<uint64_t> bytes = checked_mul(shape.ne[0] / type.block_elements, type.block_bytes);
+  if (!makes_rows(dtype, shape.ne[0])) return std::nullopt;
+  std::optional<uint64_t> bytes = checked_mul(stored_elements(dtype, shape.ne[0]) / type.block_elements, type.block_bytes);
   std::optional<uint64_t> elements = shape.ne[0];
   for (int i = 1; i < 4; ++i) {
     if (shape.ne[i] == 0 || !bytes || !elements) return std::nullopt;

@@ -130,7 +130,7 @@ uint64_t field_row_bytes(RowField field, DType dtype, uint64_t columns) {
 std::optional<const char*> layout_problem(const RowLayout& layout) {
   if (!field_fits(layout.field, layout.dtype)) return "the field is not one of the tensor's type";
   const uint32_t step = field_columns(layout.field);
-  if (layout.target_columns % traits(layout.dtype).block_elements != 0) return "the target is not made of whole blocks";
+  if (!makes_rows(layout.dtype, layout.target_columns)) return "the target is not made of whole blocks";
   if (layout.columns == 0 || layout.columns % step != 0 || layout.first_column % step != 0) return "columns are cut inside a block";
   if (layout.first_column > layout.target_columns || layout.columns > layout.target_columns - layout.first_column) {
     return "columns leave the tensor";

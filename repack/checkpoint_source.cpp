@@ -96,6 +96,10 @@ Metadata metadata_of(const RepackSource& source, const SafetensorsSource& tensor
 void add_move(const RowMove& move, const Checkpoint& checkpoint, const std::vector<size_t>& shard_of, std::vector<ShardLayout>& layouts) {
   const QuantWeight& weight = checkpoint.catalog.weights[move.weight];
   const DType dtype = checkpoint.mapping.tensors[move.target[0]].dtype;
+  if (move.transposed && move.ways == 2) {
+    fail(ErrorKind::kUnsupported, "{}: '{}' holds gate and up in alternate columns (gpt-oss in BF16); repack the MXFP4 checkpoint instead", checkpoint.tensors.name(),
+         weight.name);
+  }
   const auto add = [&](const SafetensorsTensor& tensor, RowField field) {
     MovedRows out;
     const uint64_t row = field_row_bytes(field, dtype, weight.columns());

@@ -182,6 +182,7 @@ class CopyPass {
     const uint32_t number = plan_.inputs[at_hand].gather;
     const Gather& gather = plan_.gathers[number];
     const MutableBytes rows = buffer(mine.rows).first(codec_.rows_bytes(gather));
+    std::fill(rows.begin(), rows.end(), std::byte{0});  // what fills up rows stays so
     std::vector<Xxh128> sums;
     for (uint32_t i = gather.first_input; i < gather.first_input + gather.inputs; ++i) {
       const GatherInput& input = plan_.inputs[i];

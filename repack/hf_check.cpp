@@ -62,7 +62,7 @@ Rectangle filled(const QuantWeight& weight, const RowMove& move, uint32_t way) {
 
 void check_tiles(const QuantWeight& weight, const RowMove& move, DType type) {
   const ColumnTiles& tiles = move.tiles;
-  const uint64_t block = traits(type).block_elements;
+  const uint64_t block = type == DType::kNVFP4 ? kNvfp4ScaleElements : traits(type).block_elements;
   TIERPACK_CHECK(!move.transposed || (block == 1 && tiles.groups == 0));
   TIERPACK_CHECK(move.target_column % block == 0 && weight.columns() % block == 0);
   if (tiles.groups == 0) return;

@@ -1,6 +1,6 @@
 #include "repack/hf_dims.h"
 
-#include "base/bytes.h"
+#include <algorithm>
 
 namespace tierpack::repack {
 
@@ -28,7 +28,6 @@ HfDims::HfDims(const ModelConfig& c, std::string source) : source_(std::move(sou
   set(Dim::kStreams, c.hc.streams);
   set(Dim::kIndexHeadDim, c.indexer.head_dim);
   set(Dim::kIndexQueries, uint64_t{c.indexer.heads} * c.indexer.head_dim);
-  if (c.indexer.heads != 0) set(Dim::kIndexQueriesAndKeys, (uint64_t{c.indexer.heads} + 1) * c.indexer.head_dim);
   set(Dim::kPleWidth, c.ple.head_dim);
   set(Dim::kPleConv, c.ple.conv);
 }
@@ -69,6 +68,48 @@ void HfDims::expect_span(const QuantWeight& weight, std::span<const Wanted> shap
   fail(ErrorKind::kCorrupt,
        "{}: tensor '{}' has the shape {}, but the configuration and the tensors before it ask for [{}]", source_,
        weight.name, hf_shape_text(weight.shape), text);
+}
+
+// A configuration with dense attention everywhere does not give the indexer's widths.
+void HfDims::learn_indexer(const HfTargets& targets, const std::string& block) {
+  if (known(Dim::kIndexQueries) != 0) return;
+  const QuantWeight* both = targets.find(block + "self_attn.indexer.index_qk_proj.weight");
+  const QuantWeight* norm = targets.find(block + "self_attn.indexer.k_layernorm.weight");
+  if (both == nullptr || norm == nullptr) return;
+  const uint64_t keys = norm->columns(), rows = both->rows();
+  if (keys == 0 || rows <= keys || (rows - keys) % keys != 0) {
+    fail(ErrorKind::kCorrupt, "{}: tensor '{}' has the shape {}, which is not heads of {} rows and one more", source_,
+         both->name, hf_shape_text(both->shape), keys);
+  }
+  set(Dim::kIndexHeadDim, keys);
+  set(Dim::kIndexQueries, rows - keys);
+}
+
+// The widths of latent attention, from the tensors of the first block.
+void HfDims::learn_latent(const HfTargets& targets, const std::string& block) {
+  if (known(Dim::kMlaKey) != 0) return;
+  const std::string at = block + "self_attn.";
+  const QuantWeight* q = targets.find(at + "q_b_proj.weight");
+  const QuantWeight& queries = q ? *q : targets.require(at + "q_proj.weight");
+  const QuantWeight& latent = targets.require(at + "kv_a_proj_with_mqa.weight");
+  const QuantWeight& output = targets.require(at + "o_proj.weight");
+  const uint64_t heads = need(Dim::kHeads, queries.name);
+  const uint64_t rank = targets.require(at + "kv_a_layernorm.weight").columns();
+  const uint64_t rope = latent.rows() - std::min(rank, latent.rows());
+  const uint64_t head = queries.rows() / heads, value = output.columns() / heads;
+  if (rank == 0 || rope == 0 || head <= rope || queries.rows() % heads != 0 || value == 0 ||
+      output.columns() % heads != 0) {
+    fail(ErrorKind::kCorrupt, "{}: the tensors of '{}' do not fit {} heads: {} {}, {} {}, {} {}", source_, at, heads,
+         queries.name, hf_shape_text(queries.shape), latent.name, hf_shape_text(latent.shape), output.name,
+         hf_shape_text(output.shape));
+  }
+  set(Dim::kKeyRank, rank);
+  set(Dim::kKeyRankAndRope, latent.rows());
+  set(Dim::kMlaQueries, queries.rows());
+  set(Dim::kMlaKey, head - rope);
+  set(Dim::kMlaValue, value);
+  set(Dim::kMlaValues, output.columns());
+  set(Dim::kMlaKeysAndValues, heads * (head - rope + value));
 }
 
 uint64_t HfDims::need(Dim dim, std::string_view whose) const {

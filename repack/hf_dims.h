@@ -2,13 +2,13 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <initializer_list>
 #include <string>
 
 #include "formats/model_config.h"
 #include "formats/quant_scheme.h"
 #include "repack/hf_tables.h"
+#include "repack/hf_targets.h"
 
 namespace tierpack::repack {
 
@@ -26,6 +26,11 @@ class HfDims {
   // nothing. Throws kCorrupt.
   void expect(const QuantWeight& weight, std::initializer_list<Wanted> shape);
   void expect(const QuantWeight& weight, const std::array<Dim, 3>& shape);
+
+  // Learns what the configuration does not give from the tensors of the block whose names begin with `block`: the
+  // widths of the indexer, when attention is dense everywhere, and those of latent attention.
+  void learn_indexer(const HfTargets& targets, const std::string& block);
+  void learn_latent(const HfTargets& targets, const std::string& block);
 
   // Throws kCorrupt when it is not known or 0; `whose` names the tensor that needs it.
   uint64_t need(Dim dim, std::string_view whose) const;

@@ -160,8 +160,10 @@ DType native_type(const SafetensorsSource& source, const QuantWeight& weight) {
     case QuantScheme::kNvfp4: return DType::kNVFP4;
     case QuantScheme::kMxfp4: return DType::kMXFP4;
     case QuantScheme::kMxfp8:
-      fail(ErrorKind::kUnsupported, "{}: '{}' is quantised as MXFP8, which packs do not hold; use a checkpoint in BF16, "
-           "FP8 (E4M3), NVFP4 or MXFP4", source.name(), weight.name);
+      fail(ErrorKind::kUnsupported,
+           "{}: '{}' is quantised as MXFP8, which packs do not hold; use a checkpoint in BF16, "
+           "FP8 (E4M3), NVFP4 or MXFP4",
+           source.name(), weight.name);
     default: break;
   }
   switch (type) {
@@ -170,8 +172,10 @@ DType native_type(const SafetensorsSource& source, const QuantWeight& weight) {
     case HfType::kBF16: return DType::kBF16;
     case HfType::kF8E4M3: return DType::kF8_E4M3;
     default:
-      fail(ErrorKind::kUnsupported, "{}: '{}' is of type {}, which packs do not hold; use a checkpoint in BF16, FP8 "
-           "(E4M3), NVFP4 or MXFP4", source.name(), weight.name, hf_type_name(type));
+      fail(ErrorKind::kUnsupported,
+           "{}: '{}' is of type {}, which packs do not hold; use a checkpoint in BF16, FP8 "
+           "(E4M3), NVFP4 or MXFP4",
+           source.name(), weight.name, hf_type_name(type));
   }
 }
 
@@ -226,7 +230,9 @@ std::vector<float> scale_values(const SafetensorsSource& source, const QuantCata
     const uint64_t first_line = grid.line(move.source_row);
     const uint64_t lines = grid.line(move.source_row + move.rows - 1) - first_line + 1;
     const std::vector<float> scales = read_lines(source, weight, first_line, lines);
-    const auto line_of = [&](uint64_t row) { return &scales[(grid.line(move.source_row + row) - first_line) * grid.across]; };
+    const auto line_of = [&](uint64_t row) {
+      return &scales[(grid.line(move.source_row + row) - first_line) * grid.across];
+    };
     if (weight.scheme == QuantScheme::kFp8Tensor) {
       out[0] = scales[0];
     } else if (weight.scheme == QuantScheme::kFp8Channel) {

@@ -1,5 +1,5 @@
-// Types and scales of weights that are moved: the pack's type of a weight, and the scale tensor beside a target. For the
-// implementation of hf_mapping.h.
+// Types and scales of weights that are moved: the pack's type of a weight, and the scale tensor beside a target. For
+// the implementation of hf_mapping.h.
 #pragma once
 
 #include <optional>

@@ -11,8 +11,8 @@
 
 namespace tierpack::repack {
 
-// Widths that shapes are written in. Those that the configuration does not give are taken from the first tensor that has
-// one; every later tensor must agree.
+// Widths that shapes are written in. Those that the configuration does not give are taken from the first tensor that
+// has one; every later tensor must agree.
 enum class Dim : uint8_t {
   kNone,  // the shape has no more dimensions
   kAny,
@@ -42,7 +42,6 @@ enum class Dim : uint8_t {
   kStreams,
   kIndexHeadDim,
   kIndexQueries,
-  kIndexQueriesAndKeys,
   kPleWidth,
   kPleConv,
   // Multi-head latent attention.
@@ -59,19 +58,19 @@ enum class Dim : uint8_t {
 
 // How a source becomes a target. g counts K heads, j the V heads of one K head.
 enum class How : uint8_t {
-  kMatrix,         // moved as it is
-  kFloats,         // f32
-  kPlusOne,        // f32, 1 + x
-  kNextRows,       // the rows of the source that follow those of the row above
-  kSideBySide,     // two sources "A+B" of one height, A's columns first
-  kExpertGate,     // source "mlp.experts.*.gate_proj.weight", or the first half of the rows of mlp.experts.gate_up_proj
-  kExpertUp,       // likewise, the second half
-  kExpertDown,     // likewise, or mlp.experts.down_proj
-  kInterleaved,    // two targets "A+B" of rows 0, 2, 4 .. and 1, 3, 5 ..; plain types: stored transposed
-  kStack,          // one matrix an expert; plain types: stored transposed
-  kEvenFloats,     // f32, elements 0, 2, 4 ..
-  kOddFloats,      // f32, elements 1, 3, 5 ..
-  kShards,         // source with '*' for 0, 1, 2 ..: rows of one after the other; a whole table is its name without the shard
+  kMatrix,       // moved as it is
+  kFloats,       // f32
+  kPlusOne,      // f32, 1 + x
+  kNextRows,     // the rows of the source that follow those of the row above
+  kSideBySide,   // two sources "A+B" of one height, A's columns first
+  kExpertGate,   // source "mlp.experts.*.gate_proj.weight", or the first half of the rows of mlp.experts.gate_up_proj
+  kExpertUp,     // likewise, the second half
+  kExpertDown,   // likewise, or mlp.experts.down_proj
+  kInterleaved,  // two targets "A+B" of rows 0, 2, 4 .. and 1, 3, 5 ..; plain types: stored transposed
+  kStack,        // one matrix an expert; plain types: stored transposed
+  kEvenFloats,   // f32, elements 0, 2, 4 ..
+  kOddFloats,    // f32, elements 1, 3, 5 ..
+  kShards,  // source with '*' for 0, 1, 2 ..: rows of one after the other; a whole table is its name without the shard
   kVHeadRows,      // rows of V heads. Tiled architectures: head j * k_heads + g is the source's head g * r + j
   kVHeadColumns,   // columns, likewise
   kVHeadFloats,    // f32, one a V head, likewise
@@ -87,9 +86,9 @@ enum class How : uint8_t {
 enum class Need : bool { kOptional, kRequired };
 
 struct HfRow {
-  const char* target;         // after "blk.N." in a block
-  std::array<Dim, 3> shape;   // ggml order
-  const char* source;         // after "model.layers.N." in a block
+  const char* target;        // after "blk.N." in a block
+  std::array<Dim, 3> shape;  // ggml order
+  const char* source;        // after "model.layers.N." in a block
   How how = How::kMatrix;
   Need need = Need::kRequired;
 };
@@ -101,13 +100,15 @@ struct HfTables {
   HfRows norms;      // of every block; in this order with what follows
   HfRows recurrent;  // blocks with a gated delta net
   HfRows attention;  // all others
+  HfRows lite;       // of these, if not empty: the ones that have a self_attn.q_proj
   HfRows ple;        // the block with the n-gram embedding
   HfRows dense;      // blocks without a router
   HfRows experts;    // blocks with one
   HfRows draft;      // draft blocks, beside the above
   HfRows last;       // of the model, after "model."
   HfRows head;       // of the model, names in full; the very last
-  // Draft blocks are "mtp.layers.K.", and the rows of `draft` follow "mtp."; otherwise both are like the blocks of the trunk.
+  // Draft blocks are "mtp.layers.K.", and the rows of `draft` follow "mtp."; otherwise both are like the blocks of the
+  // trunk.
   bool draft_apart = false;
   bool tiled = false;  // see How::kVHeadRows
 };

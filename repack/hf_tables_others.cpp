@@ -39,17 +39,24 @@ constexpr HfRow kDraft[] = {
     {"nextn.shared_head_head.weight", {kHidden, kVocab},     "shared_head.head.weight", kMatrix, kOptional},
 };
 
-// ---- deepseek2: attn_q_a.. or, in the lite models, attn_q
+// ---- deepseek2: queries of low rank; the lite models have plain ones
 
 constexpr HfRow kMlaNorms[] = {
     {"attn_norm.weight",            {kHidden}, "input_layernorm.weight", kFloats},
     {"ffn_norm.weight",             {kHidden}, "post_attention_layernorm.weight", kFloats},
 };
 constexpr HfRow kLatentAttention[] = {
-    {"attn_q_a.weight",             {kHidden, kQueryRank},         "self_attn.q_a_proj.weight", kMatrix, kOptional},
-    {"attn_q_a_norm.weight",        {kQueryRank},                  "self_attn.q_a_layernorm.weight", kFloats, kOptional},
-    {"attn_q_b.weight",             {kQueryRank, kMlaQueries},     "self_attn.q_b_proj.weight", kMatrix, kOptional},
-    {"attn_q.weight",               {kHidden, kMlaQueries},        "self_attn.q_proj.weight", kMatrix, kOptional},
+    {"attn_q_a.weight",             {kHidden, kQueryRank},         "self_attn.q_a_proj.weight"},
+    {"attn_q_a_norm.weight",        {kQueryRank},                  "self_attn.q_a_layernorm.weight", kFloats},
+    {"attn_q_b.weight",             {kQueryRank, kMlaQueries},     "self_attn.q_b_proj.weight"},
+    {"attn_kv_a_mqa.weight",        {kHidden, kKeyRankAndRope},    "self_attn.kv_a_proj_with_mqa.weight"},
+    {"attn_kv_a_norm.weight",       {kKeyRank},                    "self_attn.kv_a_layernorm.weight", kFloats},
+    {"attn_k_b.weight",             {kMlaKey, kKeyRank, kHeads},   "self_attn.kv_b_proj.weight", kKeysOfHeads},
+    {"attn_v_b.weight",             {kKeyRank, kMlaValue, kHeads}, "self_attn.kv_b_proj.weight", kValuesOfHeads},
+    {"attn_output.weight",          {kMlaValues, kHidden},         "self_attn.o_proj.weight"},
+};
+constexpr HfRow kLiteLatentAttention[] = {
+    {"attn_q.weight",               {kHidden, kMlaQueries},        "self_attn.q_proj.weight"},
     {"attn_kv_a_mqa.weight",        {kHidden, kKeyRankAndRope},    "self_attn.kv_a_proj_with_mqa.weight"},
     {"attn_kv_a_norm.weight",       {kKeyRank},                    "self_attn.kv_a_layernorm.weight", kFloats},
     {"attn_k_b.weight",             {kMlaKey, kKeyRank, kHeads},   "self_attn.kv_b_proj.weight", kKeysOfHeads},
@@ -120,6 +127,7 @@ HfTables deepseek2_tables() {
   HfTables t = glm4moe_tables();
   t.norms = kMlaNorms;
   t.attention = kLatentAttention;
+  t.lite = kLiteLatentAttention;
   return t;
 }
 
