@@ -71,7 +71,10 @@ struct DenseTensor {
   uint32_t record = 0;  // index into Pack::records
 };
 
-// One of the three matrices of an expert, the same place in every record of its layer.
+// One of the three matrices of an expert, the same place in every record of its layer. Its scales, if it has any, are
+// row-major F32 in the same record, at a multiple of kPartAlignment: one for the matrix (1 x 1, the only form of a
+// quantised matrix), one a row (out x 1), or one for each 128 x 128 weights, with smaller blocks at the lower and right
+// edge.
 struct ExpertPart {
   std::string tensor;  // the source's stack, "blk.3.ffn_gate_exps.weight"; gate and up may share a merged stack
   DType dtype = DType::kF32;
@@ -79,6 +82,8 @@ struct ExpertPart {
   uint64_t out = 0;
   uint64_t offset = 0;  // in the record
   uint64_t bytes = 0;
+  uint64_t scale_offset = 0;                   // in the record; scale_rows * scale_columns f32
+  uint32_t scale_rows = 0, scale_columns = 0;  // scales along out and in; 0 = no scales
 };
 
 struct ExpertLayer {
