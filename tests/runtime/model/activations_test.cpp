@@ -105,21 +105,24 @@ TEST_F(Activations, BothAreCloseToThePlainComputation) {
   }());
   PlainModel plain(engine->config(), model_.tensors);
   const PlainModel::Rows expected = plain.run(tokens_);
-  const auto worst = [&](const LogitRows& rows) {
-    double largest = 0, difference = 0;
+  // Largest and mean difference, as shares of the largest value.
+  const auto distance = [&](const LogitRows& rows) {
+    double largest = 0, difference = 0, sum = 0;
     for (size_t t = 0; t < rows.size(); ++t) {
       for (size_t i = 0; i < rows[t].size(); ++i) {
         largest = std::max(largest, std::fabs(expected[t][i]));
-        difference = std::max(difference, std::fabs(expected[t][i] - static_cast<double>(rows[t][i])));
+        const double here = std::fabs(expected[t][i] - static_cast<double>(rows[t][i]));
+        difference = std::max(difference, here);
+        sum += here;
       }
     }
     EXPECT_GT(largest, 0.5);
-    return difference / largest;
+    return std::pair(difference / largest, sum / static_cast<double>(rows.size() * rows[0].size()) / largest);
   };
-  EXPECT_LT(worst(run(quantised_, ActivationType::kF32)), 1e-5);
-  const double int8 = worst(run(quantised_, ActivationType::kInt8));
-  EXPECT_GT(int8, 1e-5);
-  EXPECT_LT(int8, 0.2);
+  EXPECT_LT(distance(run(quantised_, ActivationType::kF32)).first, 1e-5);
+  const double int8 = distance(run(quantised_, ActivationType::kInt8)).second;
+  EXPECT_GT(int8, 1e-4);
+  EXPECT_LT(int8, 0.05);
 }
 
 TEST_F(Activations, Int8GivesOneAnswerWithSecondScales) {
