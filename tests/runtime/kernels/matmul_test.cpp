@@ -143,7 +143,7 @@ TEST_P(EveryType, RowRangesWriteTheirRowsOnly) {
 // The second scale of a quantised matrix: every result of the product without it, times the scale.
 TEST_P(EveryType, AScaleMultipliesTheResults) {
   const DType type = GetParam();
-  if (!traits(type).quantised) GTEST_SKIP() << "plain numbers: plain_matmul_test.cpp";
+  if (!traits(type).quantised) return;  // plain_matmul_test.cpp
   Random random = seeded(static_cast<uint64_t>(type) + 500);
   const uint32_t cols = 512;
   for (const uint32_t tokens : {1u, 2u, 5u, 33u}) {
