@@ -371,7 +371,7 @@ void convert_numbers(const std::byte* row, float* out, uint64_t elements) {
 }  // namespace
 
 void dequantize_row(DType type, const std::byte* row, float* out, uint64_t elements) {
-  TIERPACK_CHECK(elements % traits(type).block_elements == 0);
+  TIERPACK_CHECK(elements == 0 || makes_rows(type, elements));
   switch (type) {
     case DType::kF32:
       if (elements != 0) std::memcpy(out, row, elements * sizeof(float));

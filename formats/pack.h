@@ -76,7 +76,10 @@ struct DenseTensor {
   uint32_t record = 0;  // index into Pack::records
 };
 
-// One of the three matrices of an expert, the same place in every record of its layer.
+// One of the three matrices of an expert, the same place in every record of its layer. Its scales, if it has any, are
+// row-major F32 in the same record, at a multiple of kPartAlignment: one for the matrix (1 x 1, the only form of a
+// quantised matrix), one a row (out x 1), or one for each 128 x 128 weights, with smaller blocks at the lower and right
+// edge.
 struct ExpertPart {
   std::string tensor;  // the source's stack, "blk.3.ffn_gate_exps.weight"; gate and up may share a merged stack
   DType dtype = DType::kF32;

@@ -38,9 +38,10 @@ double pair_ceiling(const BenchResult& result) { return 2 / result.pair_ceiling.
 
 std::string options_line(const BenchSubject& s) {
   const EngineOptions& o = s.options;
-  return fmt::format("{} thread{}, {} kernels, chunks of {}, {} KV cache; {} run{} after a warm-up, {} tokens decoded, {}",
-                     o.threads, o.threads == 1 ? "" : "s", o.isa, o.chunk, kv_type_name(o.kv), s.runs,
-                     s.runs == 1 ? "" : "s", s.decode, s.prompts);
+  return fmt::format("{} thread{}, {} kernels, chunks of {}, {} KV cache, {} activations; {} run{} after a warm-up, "
+                     "{} tokens decoded, {}",
+                     o.threads, o.threads == 1 ? "" : "s", o.isa, o.chunk, kv_type_name(o.kv),
+                     activation_type_name(o.activations), s.runs, s.runs == 1 ? "" : "s", s.decode, s.prompts);
 }
 
 std::string machine_line(const MachineInfo& m) {
@@ -147,7 +148,8 @@ std::string bench_json(const BenchSubject& subject, const BenchResult& result) {
       {"routing_id", subject.routing_id},
       {"options",
        {{"threads", o.threads}, {"isa", o.isa}, {"chunk", o.chunk}, {"context", o.context}, {"kv", kv_type_name(o.kv)},
-        {"runs", subject.runs}, {"decode", subject.decode}, {"prompts", subject.prompts}}},
+        {"activations", activation_type_name(o.activations)}, {"runs", subject.runs}, {"decode", subject.decode},
+        {"prompts", subject.prompts}}},
       {"machine",
        {{"cpu", result.machine.cpu}, {"cores", result.machine.cores}, {"memory_bytes", result.machine.memory_bytes},
         {"load_average", result.machine.load}}},

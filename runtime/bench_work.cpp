@@ -49,7 +49,8 @@ PassWork pass_work(const PackManifest& manifest, const ModelConfig& config) {
   for (const DenseTensor& tensor : manifest.dense) {
     if (block_of(tensor.name).value_or(0) >= config.layers) continue;
     const uint64_t bytes = manifest.records[tensor.record].bytes;
-    const uint64_t products = tensor.shape.dims >= 2 ? tensor.shape.elements() : 0;
+    const bool scales = tensor.name.ends_with("scale");  // read beside a matrix: their multiplications are few
+    const uint64_t products = tensor.shape.dims >= 2 && !scales ? tensor.shape.elements() : 0;
     const bool embedding = tensor.name == "token_embd.weight";
     if (tensor.name == "output.weight" || (embedding && tied)) {
       work.output_bytes = bytes;

@@ -12,6 +12,7 @@
 #include "runtime/available_memory.h"
 #include "runtime/experts/resident_store.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/model/decoded_weights.h"
 #include "runtime/model/model.h"
 #include "runtime/model/weights.h"
 #include "runtime/text/tokenizer.h"
@@ -56,7 +57,7 @@ class LoadedEngine final : public Engine {
     model::ModelWeights weights = model::bind_weights(pack_, model::DenseTensors::load(pack_, team_, on_bytes));
     store_ = experts::ResidentStore::load(pack_, team_, on_bytes);
     model_ = model::make_model(
-        {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context});
+        {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context, options_.activations});
     options_.on_load = {};
   }
 
@@ -190,8 +191,11 @@ EngineOptions resolved(EngineOptions options, const Pack& pack) {
     fail(ErrorKind::kUsage, "{}: a q8 KV cache has scales for 32 elements, and this model's heads have {}; ask for f16",
          name, c.head_dim);
   }
+  const uint64_t decoded = options.activations == ActivationType::kF32
+                               ? model::decoded_weights_bytes(pack) * static_cast<uint64_t>(options.threads)
+                               : 0;
   const auto needed = [&](uint32_t context) {
-    return model::DenseTensors::total_bytes(pack) + experts::ResidentStore::total_bytes(pack) +
+    return decoded + model::DenseTensors::total_bytes(pack) + experts::ResidentStore::total_bytes(pack) +
            model::workspace_bytes(c, std::min(options.chunk, context), context) +
            model::SessionState::bytes(c, context, options.kv);
   };

@@ -1,6 +1,6 @@
 // The face of the runtime. An Engine is a loaded model: immutable, shared by all its sessions. A Session is one timeline
 // of tokens with its KV cache and recurrent state. Logits are a function of (pack, tokens) alone: no option below
-// changes a bit of them except kv.
+// changes a bit of them except kv and activations.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "formats/model_config.h"
 #include "formats/pack.h"
 #include "runtime/experts/expert_store.h"
+#include "runtime/kernels/activation_type.h"
 #include "runtime/kernels/kv_type.h"
 
 namespace tierpack {
@@ -30,6 +31,7 @@ struct EngineOptions {
   uint32_t chunk = 512;      // prefill tokens computed together
   uint32_t context = 0;      // tokens a session can hold; 0 = the model's own limit or what kContextDefault allows
   KvType kv = KvType::kF16;  // of the KV cache
+  ActivationType activations = ActivationType::kInt8;  // in products with quantised weights
   std::string isa;           // kernel table by name; empty = best for this CPU
   // Called while loading with bytes done and bytes in all; may throw to stop.
   std::function<void(uint64_t done, uint64_t total)> on_load;

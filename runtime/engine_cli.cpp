@@ -7,6 +7,14 @@
 
 namespace tierpack {
 
+void add_activations_option(CLI::App& app, EngineOptions& options) {
+  app.add_option_function<std::string>(
+         "--activations", [&options](const std::string& type) { options.activations = activation_type_named(type); },
+         "Form in which activations meet quantised weights; f32 is slow and exact, for checks")
+      ->check(CLI::IsMember({"f32", "int8"}))
+      ->default_str("int8");
+}
+
 void add_engine_options(CLI::App& app, EngineOptions& options) {
   app.add_option("pack", options.pack, "The pack directory")->required();
   app.add_option("--threads", options.threads, "Threads; 0 = every usable core")
@@ -21,6 +29,7 @@ void add_engine_options(CLI::App& app, EngineOptions& options) {
          "--kv", [&options](const std::string& type) { options.kv = kv_type_named(type); }, "Type of the KV cache")
       ->check(CLI::IsMember({"f32", "f16", "q8"}))
       ->default_str("f16");
+  add_activations_option(app, options);
   app.add_option("--isa", options.isa, "Kernels by name instead of the best for this CPU");
 }
 
@@ -48,9 +57,9 @@ std::string pack_name(const std::filesystem::path& pack) {
 
 std::string describe(const Engine& engine) {
   const EngineOptions& o = engine.options();
-  return fmt::format("{}: {}, {} threads, {} kernels, context {}, chunks of {}, {} KV cache", pack_name(o.pack),
-                     architecture_name(engine.config().architecture), o.threads, o.isa, o.context, o.chunk,
-                     kv_type_name(o.kv));
+  return fmt::format("{}: {}, {} threads, {} kernels, context {}, chunks of {}, {} KV cache, {} activations",
+                     pack_name(o.pack), architecture_name(engine.config().architecture), o.threads, o.isa, o.context,
+                     o.chunk, kv_type_name(o.kv), activation_type_name(o.activations));
 }
 
 std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style) {

@@ -15,8 +15,10 @@ class App;
 
 namespace tierpack {
 
-// pack, --threads, --chunk, --context, --kv, --isa.
+// pack, --threads, --chunk, --context, --kv, --activations, --isa.
 void add_engine_options(CLI::App& app, EngineOptions& options);
+// --activations alone.
+void add_activations_option(CLI::App& app, EngineOptions& options);
 
 // --temp, --top-k, --top-p, --min-p, --repeat-penalty.
 void add_sampling_options(CLI::App& app, text::SamplerOptions& options);

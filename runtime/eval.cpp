@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "runtime/engine.h"
+#include "runtime/engine_cli.h"
 #include "runtime/evaluation.h"
 #include "runtime/text/tokenizer.h"
 
@@ -111,9 +112,9 @@ void print_text(const EvalOptions& options, const Engine& engine, const Evaluati
   }
   if (!options.logits_out.empty()) fmt::print("logits        {}\n", options.logits_out.string());
   if (!options.routes_out.empty()) fmt::print("routes        {}\n", options.routes_out.string());
-  fmt::print("speed         {:.1f} tokens/s ({} thread{}, chunks of {}, {} KV cache, {} kernels)\n",
+  fmt::print("speed         {:.1f} tokens/s ({} thread{}, chunks of {}, {} KV cache, {} activations, {} kernels)\n",
              static_cast<double>(e.rows()) / seconds, o.threads, o.threads == 1 ? "" : "s", o.chunk,
-             kv_type_name(o.kv), o.isa);
+             kv_type_name(o.kv), activation_type_name(o.activations), o.isa);
 }
 
 void print_json(const Engine& engine, const Evaluation& e, size_t windows, double seconds) {
@@ -132,7 +133,7 @@ void print_json(const Engine& engine, const Evaluation& e, size_t windows, doubl
   }
   out["tokens_per_second"] = static_cast<double>(e.rows()) / seconds;
   out["options"] = {{"threads", o.threads}, {"chunk", o.chunk}, {"context", o.context}, {"kv", kv_type_name(o.kv)},
-                    {"isa", o.isa}};
+                    {"activations", activation_type_name(o.activations)}, {"isa", o.isa}};
   fmt::print("{}", dump_json(out));
 }
 
@@ -191,7 +192,7 @@ int run_eval(const EvalOptions& given) {
 CommandRun setup_eval(CLI::App& app) {
   const auto options = std::make_shared<EvalOptions>();
   app.description("Runs a pack's model over token ids or a text: perplexity, distance from other logits, and a fingerprint of "
-                  "the logits, which depends on the pack, the tokens and the KV type alone.");
+                  "the logits, which depends on the pack, the tokens and the types of KV cache and activations alone.");
   app.add_option("pack", options->engine.pack, "The pack directory")->required();
   app.add_option("--tokens", options->tokens, "File of decimal token ids separated by white space: one timeline");
   app.add_option("--corpus", options->corpus, "Text file; computed in windows of the context")->excludes("--tokens");
@@ -204,6 +205,7 @@ CommandRun setup_eval(CLI::App& app) {
   app.add_option("--chunk", options->engine.chunk, "Tokens computed together")->capture_default_str();
   app.add_option("--context", options->engine.context, "Tokens in a window; 0 = the model's limit or what fits");
   app.add_option("--kv", options->kv, "Type of the KV cache")->check(CLI::IsMember({"f32", "f16", "q8"}))->capture_default_str();
+  add_activations_option(app, options->engine);
   app.add_option("--isa", options->engine.isa, "Kernels by name instead of the best for this CPU");
   app.add_flag("--json", options->json, "Print one JSON object");
   app.footer("Examples:\n"

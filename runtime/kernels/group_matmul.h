@@ -67,13 +67,17 @@ using Matmul = decltype(KernelTable::matmul);
 TIERPACK_INLINE void group_matmul(const Product& p, bool (*groups)(const Product&), Matmul others) {
   TIERPACK_CHECK(p.x.n > 0 && p.x.n == p.w.cols && p.row_begin <= p.row_end && p.row_end <= p.w.rows);
   if (!traits(p.w.dtype).quantised) return avx2_ops::matmul_plain(p.w, p.row_begin, p.row_end, p.x, p.y, p.y_stride);
-  TIERPACK_CHECK(p.w.scales == nullptr && p.row_begin % kGroupRows == 0 && (p.row_end % kGroupRows == 0 || p.row_end == p.w.rows));
+  TIERPACK_CHECK(scales_fit(p.w) && p.row_begin % kGroupRows == 0 && (p.row_end % kGroupRows == 0 || p.row_end == p.w.rows));
   const uint32_t grouped = p.row_end - p.row_end % kGroupRows;
   if (!groups({p.w, p.row_begin, grouped, p.x, p.y, p.y_stride})) {
     return others(p.w, p.row_begin, p.row_end, p.x, p.y, p.y_stride);
   }
-  if (grouped == p.row_end || multiply_tail({p.w, grouped, p.row_end, p.x, p.y, p.y_stride}, groups)) return;
-  reference_ops::matmul(p.w, grouped, p.row_end, p.x, p.y, p.y_stride);
+  if (grouped < p.row_end && !multiply_tail({p.w, grouped, p.row_end, p.x, p.y, p.y_stride}, groups)) {
+    MatrixView unscaled = p.w;
+    unscaled.scales = nullptr;
+    reference_ops::matmul(unscaled, grouped, p.row_end, p.x, p.y, p.y_stride);
+  }
+  reference_ops::scale_results(p.w, p.row_begin, p.row_end, p.x.tokens, p.y, p.y_stride);
 }
 
 }  // namespace

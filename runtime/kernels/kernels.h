@@ -24,6 +24,8 @@ namespace tierpack::kernels {
 // Plain numbers may have factors beside them, one for a block of scale_rows x scale_cols weights; blocks at the lower and
 // right edge may be smaller. Block FP8 has blocks of 128 x 128, a scale for each output scale_rows 1 and scale_cols = cols, a scale
 // for the tensor scale_rows = rows and scale_cols = cols.
+//
+// A quantised matrix may have one factor beside it, for all of it (NVFP4's second scale): it multiplies the results.
 struct MatrixView {
   DType dtype = DType::kF32;
   const std::byte* data = nullptr;
@@ -36,8 +38,9 @@ struct MatrixView {
 
 // Whether products can read the scales of a matrix.
 inline bool scales_fit(const MatrixView& w) {
-  return w.scales == nullptr ||
-         (!traits(w.dtype).quantised && w.scale_rows > 0 && w.scale_cols > 0 && (w.scale_cols % 32 == 0 || w.scale_cols >= w.cols));
+  if (w.scales == nullptr) return true;
+  if (traits(w.dtype).quantised) return w.scale_rows >= w.rows && w.scale_cols >= w.cols;
+  return w.scale_rows > 0 && w.scale_cols > 0 && (w.scale_cols % 32 == 0 || w.scale_cols >= w.cols);
 }
 // The scales of one row, (ceil(cols / scale_cols)); null without scales.
 inline const float* row_scales(const MatrixView& w, uint32_t row) {
@@ -98,8 +101,8 @@ struct KernelTable {
   void (*quantize)(const float* x, uint32_t n, int8_t* q, float* scale, int32_t* sum);
 
   // y[t * y_stride + r] = W row r . x_t for r in [row_begin, row_end), every token of x. Quantised weights use the
-  // quantised activations (8 interleaved partial sums by block), plain numbers the f32 ones (32 by element), with scales block by block. A
-  // range begins with a row group and ends with one or with the matrix.
+  // quantised activations (8 interleaved partial sums by block), and a scale multiplies the result; plain numbers use the f32 ones (32 by
+  // element), with scales block by block. A range begins with a row group and ends with one or with the matrix.
   void (*matmul)(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const ActivationView& x, float* y,
                  size_t y_stride);
 

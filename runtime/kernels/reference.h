@@ -17,5 +17,8 @@ float dot(const float* a, const float* b, uint32_t n);
 float sum(const float* x, uint32_t n);  // 32 interleaved partial sums, as dot
 void decode_row(DType dtype, const std::byte* row, uint32_t n, float* out);
 
+// The scale of a quantised matrix, which multiplies results: rows [row_begin, row_end) of every token.
+void scale_results(const MatrixView& w, uint32_t row_begin, uint32_t row_end, uint32_t tokens, float* y, size_t y_stride);
+
 }  // namespace reference_ops
 }  // namespace tierpack::kernels

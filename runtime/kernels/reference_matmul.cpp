@@ -154,6 +154,15 @@ void matmul(const MatrixView& w, uint32_t row_begin, uint32_t row_end, const Act
       for (uint32_t t = 0; t < x.tokens; ++t) plain_row(w, r, x, t, y + t * y_stride + r);
     }
   }
+  if (format) scale_results(w, row_begin, row_end, x.tokens, y, y_stride);
+}
+
+void scale_results(const MatrixView& w, uint32_t row_begin, uint32_t row_end, uint32_t tokens, float* y, size_t y_stride) {
+  if (w.scales == nullptr) return;
+  const float factor = *w.scales;
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t r = row_begin; r < row_end; ++r) y[t * y_stride + r] *= factor;
+  }
 }
 
 float dot(const float* a, const float* b, uint32_t n) {

@@ -10,13 +10,16 @@
 
 #include "base/threads.h"
 #include "formats/dtype.h"
+#include "runtime/kernels/activation_type.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/model/decoded_weights.h"
 
 namespace tierpack::model {
 
 struct Compute {
   const kernels::KernelTable& k;
   ThreadTeam& team;
+  ActivationType activations = ActivationType::kInt8;  // for quantised weights
 };
 
 // Costs are in multiply-adds of a quantised product. A loop cheaper than kTeamCost is not worth sharing; a piece is never
@@ -75,12 +78,24 @@ struct Activations {
 };
 
 // Whether products with this matrix read the quantised form of their input.
-inline bool reads_quantised(const kernels::MatrixView& w) { return traits(w.dtype).quantised; }
+inline bool reads_quantised(const Compute& c, const kernels::MatrixView& w) {
+  return traits(w.dtype).quantised && c.activations == ActivationType::kInt8;
+}
+
+// Rows [row_begin, row_end) of a product, for every token: the one way to a matmul with weights.
+inline void multiply(const Compute& c, const kernels::MatrixView& w, uint32_t row_begin, uint32_t row_end,
+                     const kernels::ActivationView& x, float* y, size_t y_stride) {
+  if (traits(w.dtype).quantised && !reads_quantised(c, w)) {
+    multiply_decoded(c.k, w, row_begin, row_end, x, y, y_stride);
+  } else {
+    c.k.matmul(w, row_begin, row_end, x, y, y_stride);
+  }
+}
 
 // Quantises rows [0, tokens) if one of the matrices asks for it.
 template <typename... Matrices>
 void quantize_for(const Compute& c, const Activations& a, uint32_t tokens, const Matrices&... readers) {
-  if (!(reads_quantised(readers) || ...)) return;
+  if (!(reads_quantised(c, readers) || ...)) return;
   for_ranges(c, size_t{tokens} * (a.n / 32), 32 * kElementCost,
              [&](size_t begin, size_t end) { a.quantize(c, begin * 32, end * 32); });
 }
@@ -115,7 +130,7 @@ void run_products(const Compute& c, std::span<const Product> products, After&& a
     const uint32_t step = rows_of(p);
     const auto begin = static_cast<uint32_t>(piece * step);
     const uint32_t end = std::min(p.w->rows, begin + step);
-    c.k.matmul(*p.w, begin, end, p.x, p.y, p.y_stride);
+    multiply(c, *p.w, begin, end, p.x, p.y, p.y_stride);
     after(index, begin, end);
   };
   if (alone) {

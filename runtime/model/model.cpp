@@ -1,10 +1,8 @@
 #include "runtime/model/model.h"
 
-#include <array>
 #include <utility>
 
 #include "base/error.h"
-#include "formats/row_groups.h"
 #include "runtime/model/attention.h"
 
 namespace tierpack::model {
@@ -29,21 +27,6 @@ void require_within_limits(const Pack& pack) {
   }
 }
 
-// Row `row` of a matrix, block by block: the blocks of a grouped row lie apart, and there is no memory for a whole one.
-void decode_matrix_row(const kernels::KernelTable& k, const MatrixView& matrix, uint64_t row, float* out) {
-  if (row >= grouped_rows(matrix.rows) || !has_row_groups(matrix.dtype, matrix.rows)) {
-    k.decode_row(matrix.dtype, matrix.data + row * row_bytes(matrix.dtype, matrix.cols), matrix.cols, out);
-    return;
-  }
-  std::array<std::byte, kBlockBytesMax> block;
-  const uint32_t elements = traits(matrix.dtype).block_elements;
-  const std::byte* const group = matrix.data + (row - row % kGroupRows) * row_bytes(matrix.dtype, matrix.cols);
-  for (uint32_t c = 0; c < matrix.cols / elements; ++c) {
-    load_grouped_block(matrix.dtype, group, c, static_cast<uint32_t>(row % kGroupRows), block.data());
-    k.decode_row(matrix.dtype, block.data(), elements, out + size_t{c} * elements);
-  }
-}
-
 }  // namespace
 
 uint64_t workspace_bytes(const ModelConfig& config, uint32_t chunk, uint32_t capacity) {
@@ -53,7 +36,9 @@ uint64_t workspace_bytes(const ModelConfig& config, uint32_t chunk, uint32_t cap
 }
 
 Model::Model(ModelParts parts)
-    : parts_(std::move(parts)), compute_{parts_.kernels, parts_.team}, inv_freq_(config().rotary_dim / 2),
+    : parts_(std::move(parts)),
+      compute_{parts_.kernels, parts_.team, parts_.activations},
+      inv_freq_(config().rotary_dim / 2),
       memory_(workspace_bytes(config(), parts_.chunk, parts_.capacity)) {
   kernels::rope_inv_freq(config().rope_base, config().rotary_dim, inv_freq_.data());
   Carver carver(memory_.data());
@@ -81,7 +66,7 @@ std::span<const float> Model::logits(uint32_t first, uint32_t count) {
   const MatrixView& output = weights().output;
   run_head(pass, first, count);
   const Activations& x = workspace_.x;
-  if (reads_quantised(output)) {
+  if (reads_quantised(compute_, output)) {
     for_ranges(compute_, size_t{count} * (x.n / 32), 32 * kElementCost, [&](size_t begin, size_t end) {
       x.quantize(compute_, first * size_t{x.n} + begin * 32, first * size_t{x.n} + end * 32);
     });

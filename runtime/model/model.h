@@ -25,6 +25,7 @@ struct ModelParts {
   ThreadTeam& team;
   uint32_t chunk = 0;     // most tokens of one pass
   uint32_t capacity = 0;  // most tokens of one session
+  ActivationType activations = ActivationType::kInt8;
 };
 
 class Model {

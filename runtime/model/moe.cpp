@@ -43,11 +43,11 @@ void run_experts(const Pass& pass, std::span<const ExpertJob> jobs) {
   run_products(c, std::span(first).first(jobs.size()), [&](size_t i, uint32_t begin, uint32_t end) {
     const ExpertJob& job = jobs[i];
     const size_t ff = job.gate.rows;
-    c.k.matmul(job.up, begin, end, job.input, job.up_out, ff);
+    multiply(c, job.up, begin, end, job.input, job.up_out, ff);
     for (size_t t = 0; t < job.input.tokens; ++t) {
       const size_t at = t * ff + begin;
       c.k.silu_mul(job.gate_out + at, job.up_out + at, end - begin, job.hidden.x + at);
-      if (reads_quantised(job.down)) job.hidden.quantize(c, at, at + (end - begin));
+      if (reads_quantised(c, job.down)) job.hidden.quantize(c, at, at + (end - begin));
     }
   });
   run_products(c, std::span(second).first(jobs.size()));
@@ -105,8 +105,10 @@ uint32_t group_by_expert(const ModelConfig& c, uint32_t tokens, MoeScratch& s) {
 void gather(const Pass& pass, const MoeWeights& w) {
   const MoeScratch& s = pass.ws.moe;
   const Activations& x = pass.ws.x;
-  const bool quantised = traits(w.experts->gate.dtype).quantised || traits(w.experts->up.dtype).quantised;
-  const bool plain = !traits(w.experts->gate.dtype).quantised || !traits(w.experts->up.dtype).quantised;
+  const bool gate = reads_quantised(pass.compute, MatrixView{w.experts->gate.dtype});
+  const bool up = reads_quantised(pass.compute, MatrixView{w.experts->up.dtype});
+  const bool quantised = gate || up;
+  const bool plain = !gate || !up;
   const size_t pairs = size_t{pass.chunk.tokens} * pass.config.experts_used;
   for_ranges(pass.compute, pairs, x.n * kElementCost / 4, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
@@ -121,18 +123,27 @@ void gather(const Pass& pass, const MoeWeights& w) {
   });
 }
 
+// One matrix of an expert's record with its scales, from the record or one of `scales`; bind_weights has checked them.
+MatrixView matrix_of(const ExpertPart& p, Bytes record, const float* scales, uint32_t expert) {
+  MatrixView w{p.dtype, record.data() + p.offset, static_cast<uint32_t>(p.out), static_cast<uint32_t>(p.in)};
+  if (p.scale_rows > 0) {
+    const auto* own = reinterpret_cast<const float*>(record.data() + p.scale_offset);
+    TIERPACK_CHECK(set_scales(w, own, p.scale_rows, p.scale_columns));
+  } else if (scales != nullptr) {
+    TIERPACK_CHECK(set_scales(w, scales + expert, 1, 1));
+  }
+  return w;
+}
+
 ExpertJob routed_job(const Pass& pass, const MoeWeights& w, uint32_t expert, Bytes record) {
   const MoeScratch& s = pass.ws.moe;
-  const auto part = [&](const ExpertPart& p) {
-    return MatrixView{p.dtype, record.data() + p.offset, static_cast<uint32_t>(p.out), static_cast<uint32_t>(p.in)};
-  };
   const size_t row = s.first_row[expert];
   const uint32_t count = s.first_row[expert + 1] - s.first_row[expert];
   const size_t ff = pass.config.expert_ff;
   ExpertJob job;
-  job.gate = part(w.experts->gate);
-  job.up = part(w.experts->up);
-  job.down = part(w.experts->down);
+  job.gate = matrix_of(w.experts->gate, record, w.gate_scales, expert);
+  job.up = matrix_of(w.experts->up, record, w.up_scales, expert);
+  job.down = matrix_of(w.experts->down, record, w.down_scales, expert);
   // One token: its experts all read the same vector.
   job.input = pass.chunk.tokens == 1 ? pass.ws.x.view(0, 1) : s.input.view(row, count);
   job.gate_out = s.gate + row * ff;

@@ -1,10 +1,13 @@
 #include "runtime/model/tensor_binder.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 
 #include "base/error.h"
 #include "formats/dequant.h"
 #include "formats/row_groups.h"
+#include "runtime/model/decoded_weights.h"
 
 namespace tierpack::model {
 
@@ -16,7 +19,8 @@ bool is_weight_type(DType type) {
   switch (type) {
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: return true;
+    case DType::kBF16:
+    case DType::kF8_E4M3: return true;
     case DType::kQ8_1:
     case DType::kQ8_K: return false;  // forms of activations
     default: return traits(type).quantised;
@@ -27,8 +31,10 @@ bool is_weight_type(DType type) {
 
 void require_weight_type(DType type, const std::string& what) {
   if (!is_weight_type(type)) {
-    fail(ErrorKind::kUnsupported, "{}: type {} cannot be the weight of a matrix product; expected F32, F16, BF16 or a "
-         "quantised weight type", what, dtype_name(type));
+    fail(ErrorKind::kUnsupported,
+         "{}: type {} cannot be the weight of a matrix product; expected F32, F16, BF16, F8_E4M3 or "
+         "a quantised weight type",
+         what, dtype_name(type));
   }
 }
 
@@ -90,7 +96,55 @@ kernels::MatrixView TensorBinder::matrix(const std::string& name, uint64_t in, u
   const size_t index = find(name, {Shape{{in, out, 1, 1}, 2}});
   const DType type = pack_.manifest().dense[index].dtype;
   require_weight_type(type, pack_.directory().filename().string() + ": tensor " + name);
-  return {type, tensors_.tensor(index).data(), static_cast<uint32_t>(out), static_cast<uint32_t>(in)};
+  kernels::MatrixView matrix{type, tensors_.tensor(index).data(), static_cast<uint32_t>(out),
+                             static_cast<uint32_t>(in)};
+  bind_scales(name, matrix);
+  return matrix;
+}
+
+const float* TensorBinder::scales_of(const DenseTensor& tensor) const {
+  const auto index = static_cast<size_t>(&tensor - pack_.manifest().dense.data());
+  return reinterpret_cast<const float*>(tensors_.tensor(index).data());
+}
+
+const DenseTensor* TensorBinder::find_scales(const std::string& name) {
+  constexpr std::string_view kSuffix = ".weight";
+  if (!name.ends_with(kSuffix)) return nullptr;
+  const std::string base = name.substr(0, name.size() - kSuffix.size());
+  if (const DenseTensor* unused = pack_.find_dense(base + ".input_scale")) {
+    bound_[static_cast<size_t>(unused - pack_.manifest().dense.data())] = true;
+  }
+  const DenseTensor* tensor = pack_.find_dense(base + ".scale");
+  if (tensor == nullptr) return nullptr;
+  const std::string what = pack_.directory().filename().string() + ": tensor " + tensor->name;
+  if (tensor->dtype != DType::kF32) {
+    fail(ErrorKind::kUnsupported, "{}: scales of type {}; expected F32", what, dtype_name(tensor->dtype));
+  }
+  find(tensor->name, {tensor->shape});
+  const float* const scales = scales_of(*tensor);
+  for (uint64_t i = 0; i < tensor->shape.elements(); ++i) {
+    if (std::isfinite(scales[i])) continue;
+    fail(ErrorKind::kCorrupt, "{}: scale {} is {}; the file is damaged", what, i, scales[i]);
+  }
+  return tensor;
+}
+
+void TensorBinder::bind_scales(const std::string& name, kernels::MatrixView& matrix) {
+  const DenseTensor* const tensor = find_scales(name);
+  if (tensor == nullptr) return;
+  const Shape& shape = tensor->shape;
+  if (shape.ne[2] * shape.ne[3] == 1 && set_scales(matrix, scales_of(*tensor), shape.ne[1], shape.ne[0])) return;
+  fail(ErrorKind::kCorrupt, "{}: tensor {} has the shape {}; {} {{{}, {}}} of type {} takes one scale{}",
+       pack_.directory().filename().string(), tensor->name, shape.text(), name, matrix.cols, matrix.rows,
+       dtype_name(matrix.dtype),
+       traits(matrix.dtype).quantised ? "" : ", {1, rows} of them or one for each 128 x 128 weights");
+}
+
+const float* TensorBinder::expert_scales(const std::string& stack, uint64_t experts) {
+  const DenseTensor* const tensor = find_scales(stack);
+  if (tensor == nullptr) return nullptr;
+  find(tensor->name, {Shape{{experts, 1, 1, 1}, 1}});
+  return scales_of(*tensor);
 }
 
 const float* TensorBinder::floats(const std::string& name, std::initializer_list<Shape> shapes) {

@@ -45,18 +45,28 @@ class TensorBinder {
 
   bool has(const std::string& name) const { return pack_.find_dense(name) != nullptr; }
 
-  // A matrix {in, out} of any type that products accept: F32, F16, BF16 or a quantised weight type.
+  // A matrix {in, out} of any type that products accept: F32, F16, BF16, F8_E4M3 or a quantised weight type. The scales
+  // beside "X.weight", a tensor "X.scale" of F32, belong to it: {1} or {1, 1} for the matrix, and where it is not
+  // quantised also {1, out} or {ceil(in / 128), ceil(out / 128)}. "X.input_scale" is not used.
   kernels::MatrixView matrix(const std::string& name, uint64_t in, uint64_t out);
 
   // Plain numbers for elementwise use, of any type, in one of the given shapes.
   const float* floats(const std::string& name, std::initializer_list<Shape> shapes);
   const float* vector(const std::string& name, uint64_t n) { return floats(name, {Shape{{n, 1, 1, 1}, 1}}); }
 
+  // Scales of quantised experts that lie beside the stack "X.weight": "X.scale", F32 {experts}, one factor for the
+  // results of each; null without such a tensor. "X.input_scale" is not used.
+  const float* expert_scales(const std::string& stack, uint64_t experts);
+
   // Throws kUnsupported when tensors of the pack were not bound.
   void require_all_bound() const;
 
  private:
   size_t find(const std::string& name, std::initializer_list<Shape> shapes);
+  // The scales beside "X.weight", checked for type and numbers, not for their shape; null when there are none.
+  const DenseTensor* find_scales(const std::string& name);
+  const float* scales_of(const DenseTensor& tensor) const;
+  void bind_scales(const std::string& name, kernels::MatrixView& matrix);
   const Pack& pack_;
   const DenseTensors& tensors_;
   std::vector<std::unique_ptr<float[]>>& decoded_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/model/decoded_weights.h"
 
 namespace tierpack::model {
 
@@ -69,6 +70,9 @@ class Names {
     MoeWeights m;
     m.router = bind_.matrix(p + "ffn_gate_inp.weight", c_.hidden, c_.experts);
     m.experts = experts(block);
+    m.gate_scales = expert_scales(m.experts->gate);
+    m.up_scales = expert_scales(m.experts->up);
+    m.down_scales = expert_scales(m.experts->down);
     if (c_.shared_ff > 0) {
       m.has_shared = true;
       m.shared_gate_input = bind_.matrix(p + "ffn_gate_inp_shexp.weight", c_.hidden, 1);
@@ -163,11 +167,40 @@ class Names {
         fail(ErrorKind::kCorrupt, "{}: {} does not lie inside its record: {} bytes at {} of {}", name, part.tensor,
              part.bytes, part.offset, layer->record_bytes);
       }
+      check_scales(part, layer->record_bytes);
     };
     check(layer->gate, c_.hidden, c_.expert_ff);
     check(layer->up, c_.hidden, c_.expert_ff);
     check(layer->down, c_.expert_ff, c_.hidden);
     return layer;
+  }
+
+  const float* expert_scales(const ExpertPart& part) const {
+    const float* const scales = bind_.expert_scales(part.tensor, c_.experts);
+    if (scales != nullptr && (part.scale_rows > 0 || !traits(part.dtype).quantised)) {
+      fail(ErrorKind::kCorrupt, "{}: {} of type {} has a scale for each expert {}; repack the source",
+           pack_.directory().filename().string(), part.tensor, dtype_name(part.dtype),
+           part.scale_rows > 0 ? "and scales in its records" : "beside it, which only quantised experts have");
+    }
+    return scales;
+  }
+
+  void check_scales(const ExpertPart& part, uint64_t record_bytes) const {
+    if (part.scale_rows == 0 && part.scale_columns == 0) return;
+    const std::string what = pack_.directory().filename().string() + ": " + part.tensor;
+    MatrixView matrix{part.dtype, nullptr, static_cast<uint32_t>(part.out), static_cast<uint32_t>(part.in)};
+    if (!set_scales(matrix, nullptr, part.scale_rows, part.scale_columns)) {
+      fail(ErrorKind::kCorrupt,
+           "{} {{{}, {}}} of type {} has {} x {} scales; expected one, or for plain numbers one a row "
+           "or one for each 128 x 128 weights",
+           what, part.in, part.out, dtype_name(part.dtype), part.scale_rows, part.scale_columns);
+    }
+    const uint64_t bytes = uint64_t{part.scale_rows} * part.scale_columns * sizeof(float);
+    if (part.scale_offset % kPartAlignment != 0 || part.scale_offset > record_bytes ||
+        bytes > record_bytes - part.scale_offset) {
+      fail(ErrorKind::kCorrupt, "{}: its scales do not lie inside its record: {} bytes at {} of {}", what, bytes,
+           part.scale_offset, record_bytes);
+    }
   }
 
   const RowTable* row_table(const std::string& tensor) const {

@@ -59,6 +59,10 @@ struct GdnWeights {
 struct MoeWeights {
   MatrixView router;                     // (E, D)
   const ExpertLayer* experts = nullptr;  // layout of the records the store hands out
+  // (E) factors of the results of quantised experts whose records hold no scales; null: none.
+  const float* gate_scales = nullptr;
+  const float* up_scales = nullptr;
+  const float* down_scales = nullptr;
   bool has_shared = false;
   MatrixView shared_gate_input;          // (1, D): the shared expert's own gate
   MatrixView shared_gate, shared_up;     // (shared_ff, D)

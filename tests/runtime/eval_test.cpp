@@ -46,6 +46,24 @@ TEST_F(Eval, TheFingerprintIsThatOfTheWrittenLogits) {
   EXPECT_EQ(again["kl"]["same_top"], 1.0);
 }
 
+// Other activations are another answer, close by; the output says which they were.
+TEST_F(Eval, ActivationsAreRecorded) {
+  const std::string tokens = tokens_file(some_tokens(12, 4096)), out = directory_ / "exact.f32";
+  const auto result = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {pack_, "--tokens", tokens, "--threads", "2", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return parse_json(run_eval(arguments), "out");
+  };
+  const Json exact = result({"--activations", "f32", "--logits-out", out});
+  const Json usual = result({"--kl-against", out});
+  EXPECT_EQ(exact["options"]["activations"], "f32");
+  EXPECT_EQ(usual["options"]["activations"], "int8");
+  EXPECT_NE(exact["fingerprint"], usual["fingerprint"]);
+  EXPECT_GT(usual["kl"]["mean"].get<double>(), 0);
+  EXPECT_LT(usual["kl"]["mean"].get<double>(), 0.01);
+  EXPECT_THROW(result({"--activations", "int4"}), CLI::ValidationError);
+}
+
 TEST_F(Eval, ACorpusIsReadInWindows) {
   std::string text;
   for (int i = 0; i < 20; ++i) text += "Once upon a time, there was a kind girl named Lily. ";

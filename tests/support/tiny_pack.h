@@ -22,6 +22,7 @@ struct ExtraTensor {
   std::string name;
   DType type;
   std::vector<uint64_t> dims;
+  std::vector<std::byte> bytes = {};  // as published; empty = noise
 };
 
 class TinyPack {
@@ -31,7 +32,7 @@ class TinyPack {
     add_dense("token_embd.weight", DType::kF32, {64, 4});
     add_dense("blk.0.ffn_gate_inp.weight", DType::kF32, {64, 3});
     add_experts();
-    for (const ExtraTensor& tensor : extra) add_dense(tensor.name, tensor.type, tensor.dims);
+    for (const ExtraTensor& tensor : extra) add_dense(tensor.name, tensor.type, tensor.dims, tensor.bytes);
     add_rows("table_a", DType::kQ4_0, {160, 100});
     add_rows("table_b", DType::kF32, {2048, 5});
     if (with_profile) add_profile();
@@ -120,9 +121,10 @@ class TinyPack {
     manifest.routing_id = Sha256::of(as_bytes("routers"));
   }
 
-  void add_dense(const std::string& name, DType type, std::vector<uint64_t> dims) {
+  void add_dense(const std::string& name, DType type, std::vector<uint64_t> dims,
+                 const std::vector<std::byte>& bytes = {}) {
     const Shape shape = shape_of(std::move(dims));
-    tensors[name] = noise(*checked_tensor_bytes(type, shape));
+    tensors[name] = bytes.empty() ? noise(*checked_tensor_bytes(type, shape)) : bytes;
     const uint64_t matrix = row_bytes(type, shape.ne[0]) * shape.ne[1];
     std::vector<std::byte> record;
     for (uint64_t at = 0; at < tensors[name].size(); at += matrix) {

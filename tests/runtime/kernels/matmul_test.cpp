@@ -140,6 +140,33 @@ TEST_P(EveryType, RowRangesWriteTheirRowsOnly) {
   }
 }
 
+// The second scale of a quantised matrix: every result of the product without it, times the scale.
+TEST_P(EveryType, AScaleMultipliesTheResults) {
+  const DType type = GetParam();
+  if (!traits(type).quantised) return;  // plain_matmul_test.cpp
+  Random random = seeded(static_cast<uint64_t>(type) + 500);
+  const uint32_t cols = 512;
+  for (const uint32_t tokens : {1u, 2u, 5u, 33u}) {
+    for (const uint32_t rows : {7u, 16u, 37u}) {
+      const std::vector<std::byte> weights = random_weights(random, type, rows, cols, Weights::kSane);
+      const std::vector<std::byte> stored = in_groups(type, weights, rows, cols);
+      const Activations x = quantized(uniform_vector(random, size_t{tokens} * cols), cols);
+      for (const float scale : {uniform(random, -2.0f, 2.0f), 0x1.234568p-9f, 0x1p-140f, 0x1.8p127f}) {
+        std::vector<float> expected = product(reference(), type, weights, rows, cols, x.view());
+        for (float& y : expected) y *= scale;
+        const Guarded<float> factor(std::vector<float>{scale});
+        for (const KernelTable* table : tables_with_twin()) {
+          std::vector<float> y(expected.size(), -7.0f);
+          const MatrixView w{type, stored.data(), rows, cols, factor.data(), rows, cols};
+          for (uint32_t r = 0; r < rows; r += 16) table->matmul(w, r, std::min(r + 16, rows), x.view(), y.data(), rows);
+          EXPECT_TRUE(same_bits(expected, y)) << table->name << " " << dtype_name(type) << " rows " << rows
+                                              << " tokens " << tokens << " scale " << scale;
+        }
+      }
+    }
+  }
+}
+
 // The product with the quantised activations, computed in double from formats/dequant alone.
 TEST_P(EveryType, ReferenceIsCloseToDoublePrecision) {
   const DType type = GetParam();
@@ -295,6 +322,10 @@ TEST(Matmul, ShapesThatDisagreeAreRefused) {
   for (const KernelTable* table : tables_with_twin()) {
     EXPECT_THROW(table->matmul({DType::kQ8_0, weights.data(), 4, 64}, 0, 4, x.view(), y, 4), Error) << table->name;
     EXPECT_THROW(table->matmul({DType::kQ8_0, weights.data(), 1, 32}, 0, 2, x.view(), y, 4), Error) << table->name;
+    // One scale a quantised matrix.
+    const float scales[4] = {1, 1, 1, 1};
+    EXPECT_THROW(table->matmul({DType::kQ8_0, weights.data(), 4, 32, scales, 1, 32}, 0, 4, x.view(), y, 4), Error)
+        << table->name;
   }
 }
 

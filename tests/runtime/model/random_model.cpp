@@ -53,8 +53,8 @@ void RandomModel::remove(const std::string& name) {
   tensors.erase(name);
 }
 
-RandomModel random_qwen3moe() {
-  constexpr uint32_t hidden = 40, heads = 6, kv_heads = 2, head_dim = 10, experts = 7, ff = 24, layers = 2;
+RandomModel random_qwen3moe(const Qwen3MoeSizes& sizes) {
+  const auto [hidden, heads, kv_heads, head_dim, experts, ff, layers] = sizes;
   RandomModel m;
   add_common(m, "qwen3moe", hidden, layers);
   m.gguf.u32("qwen3moe.attention.head_count", heads).u32("qwen3moe.attention.head_count_kv", kv_heads);

@@ -24,8 +24,12 @@ struct RandomModel {
   double uniform();
 };
 
+struct Qwen3MoeSizes {
+  uint32_t hidden = 40, heads = 6, kv_heads = 2, head_dim = 10, experts = 7, ff = 24, layers = 2;
+};
+
 // Widths are no multiples of 32 and most sizes differ from each other, so that a wrong stride shows.
-RandomModel random_qwen3moe();
+RandomModel random_qwen3moe(const Qwen3MoeSizes& sizes = {});
 // Four blocks: delta nets at 0 and 2 (the n-gram embedding at 0), sparse attention at 1 and 3; one draft block.
 RandomModel random_qwen4exp();
 
