@@ -16,7 +16,7 @@ struct ExpertJob {
   kernels::ActivationView input;  // (tokens, D)
   float* gate_out = nullptr;      // (tokens, F)
   float* up_out = nullptr;        // (tokens, F)
-  Activations hidden;             // (tokens, F), its row 0 the job's first
+  Activations hidden;             // (tokens, columns of down), its row 0 the job's first
   float* out = nullptr;           // (tokens, D)
 };
 
@@ -44,10 +44,14 @@ void run_experts(const Pass& pass, std::span<const ExpertJob> jobs) {
     const ExpertJob& job = jobs[i];
     const size_t ff = job.gate.rows;
     multiply(c, job.up, begin, end, job.input, job.up_out, ff);
+    // Rows of down may be filled up to whole blocks: zeros there meet zeros here.
+    const size_t filled = end == ff ? job.hidden.n - ff : 0;
     for (size_t t = 0; t < job.input.tokens; ++t) {
       const size_t at = t * ff + begin;
-      c.k.silu_mul(job.gate_out + at, job.up_out + at, end - begin, job.hidden.x + at);
-      if (reads_quantised(c, job.down)) job.hidden.quantize(c, at, at + (end - begin));
+      const size_t to = t * job.hidden.n + begin;
+      c.k.silu_mul(job.gate_out + at, job.up_out + at, end - begin, job.hidden.x + to);
+      std::fill_n(job.hidden.x + to + (end - begin), filled, 0.0f);
+      if (reads_quantised(c, job.down)) job.hidden.quantize(c, to, to + (end - begin) + filled);
     }
   });
   run_products(c, std::span(second).first(jobs.size()));
@@ -125,7 +129,8 @@ void gather(const Pass& pass, const MoeWeights& w) {
 
 // One matrix of an expert's record with its scales, from the record or one of `scales`; bind_weights has checked them.
 MatrixView matrix_of(const ExpertPart& p, Bytes record, const float* scales, uint32_t expert) {
-  MatrixView w{p.dtype, record.data() + p.offset, static_cast<uint32_t>(p.out), static_cast<uint32_t>(p.in)};
+  MatrixView w{p.dtype, record.data() + p.offset, static_cast<uint32_t>(p.out),
+               static_cast<uint32_t>(stored_elements(p.dtype, p.in))};
   if (p.scale_rows > 0) {
     const auto* own = reinterpret_cast<const float*>(record.data() + p.scale_offset);
     TIERPACK_CHECK(set_scales(w, own, p.scale_rows, p.scale_columns));
@@ -149,6 +154,7 @@ ExpertJob routed_job(const Pass& pass, const MoeWeights& w, uint32_t expert, Byt
   job.gate_out = s.gate + row * ff;
   job.up_out = s.up + row * ff;
   job.hidden = from_row(s.hidden, row);
+  job.hidden.n = job.down.cols;
   job.out = s.out + row * pass.config.hidden;
   return job;
 }

@@ -73,6 +73,9 @@ GdnScratch take_gdn(Carver& carver, const ModelConfig& c, uint64_t tokens) {
   return s;
 }
 
+// Rows of an expert's down matrix are filled up to whole blocks of NVFP4.
+constexpr uint64_t kHiddenColumns = 64;
+
 MoeScratch take_moe(Carver& carver, const ModelConfig& c, uint64_t tokens) {
   const uint64_t pairs = tokens * c.experts_used;
   MoeScratch s;
@@ -86,7 +89,7 @@ MoeScratch take_moe(Carver& carver, const ModelConfig& c, uint64_t tokens) {
   if (tokens > 1) s.input = take_activations(carver, pairs, c.hidden);
   s.gate = carver.take<float>(pairs * c.expert_ff);
   s.up = carver.take<float>(pairs * c.expert_ff);
-  s.hidden = take_activations(carver, pairs, c.expert_ff);
+  s.hidden = take_activations(carver, pairs, static_cast<uint32_t>(align_up(c.expert_ff, kHiddenColumns)));
   s.out = carver.take<float>(pairs * c.hidden);
   if (c.shared_ff > 0) {
     s.shared_weight = carver.take<float>(tokens);

@@ -57,7 +57,7 @@ struct MoeScratch {
   Activations input;             // (T * K, D): x gathered by row; unused for one token
   float* gate = nullptr;         // (T * K, F)
   float* up = nullptr;           // (T * K, F)
-  Activations hidden;            // (T * K, F)
+  Activations hidden;            // (T * K, F filled up to a multiple of 64)
   float* out = nullptr;          // (T * K, D)
   float* shared_weight = nullptr;  // (T)
   float* shared_gate = nullptr;    // (T, shared F)
