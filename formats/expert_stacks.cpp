@@ -19,8 +19,11 @@ std::string_view within_block(std::string_view name) {
   return name.substr(name.find('.', 4) + 1);
 }
 
+constexpr std::string_view kStacks[] = {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight",
+                                        "ffn_gate_up_exps.weight"};
+
 bool is_stack(std::string_view rest) {
-  return rest.starts_with("ffn_") && rest.ends_with("_exps.weight");
+  return std::find(std::begin(kStacks), std::end(kStacks), rest) != std::end(kStacks);
 }
 
 struct Stacks {
@@ -106,15 +109,8 @@ std::vector<ExpertLayer> expert_layers(const std::vector<TensorInfo>& tensors, c
     const std::string_view rest = within_block(tensor.name);
     if (!is_stack(rest)) continue;
     Stacks& stacks = blocks[static_cast<uint32_t>(block_of(tensor.name))];
-    const TensorInfo** place = rest == "ffn_gate_exps.weight"      ? &stacks.gate
-                               : rest == "ffn_up_exps.weight"      ? &stacks.up
-                               : rest == "ffn_down_exps.weight"    ? &stacks.down
-                               : rest == "ffn_gate_up_exps.weight" ? &stacks.gate_up
-                                                                   : nullptr;
-    if (place == nullptr) {
-      fail(ErrorKind::kUnsupported, "{}: {} is a stack of experts of a kind this program does not know", source, tensor.name);
-    }
-    *place = &tensor;
+    const TensorInfo** const places[] = {&stacks.gate, &stacks.up, &stacks.down, &stacks.gate_up};
+    *places[std::find(std::begin(kStacks), std::end(kStacks), rest) - std::begin(kStacks)] = &tensor;
   }
   std::vector<ExpertLayer> layers;
   for (const auto& [block, stacks] : blocks) layers.push_back(layer_of(block, stacks, source));

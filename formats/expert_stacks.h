@@ -11,14 +11,14 @@ namespace tierpack {
 
 enum class TensorClass { kDense, kExpertStack, kRows };
 
-// "blk.7.ffn_gate_exps.weight" and its like are stacks, "per_layer_token_embd.weight" is a lookup table.
+// "blk.7.ffn_gate_exps.weight", up, down and gate_up are stacks, "per_layer_token_embd.weight" is a lookup table.
 TensorClass classify(const TensorInfo& tensor);
 
 // "blk.7.ffn_gate_exps.scale" and its like: factors of a stack, which lie in the experts' records.
 bool is_expert_scale(std::string_view name);
 
 // The layers that have routed experts, ascending, their parts placed; records are not numbered yet. Throws kCorrupt when
-// a layer lacks a part or shapes do not fit together, kUnsupported for stacks of another form.
+// a layer lacks a part or shapes do not fit together.
 std::vector<ExpertLayer> expert_layers(const std::vector<TensorInfo>& tensors, const std::string& source);
 
 // Block number of "blk.N.rest", -1 for any other name.

@@ -264,6 +264,13 @@ void JsonCursor::skip_value(int depth) {
   }
 }
 
+std::string_view JsonCursor::raw_value(int depth) {
+  peek();
+  const size_t start = at_;
+  skip_value(depth);
+  return text_.substr(start, at_ - start);
+}
+
 void JsonCursor::end() {
   if (peek() != '\0' || at_ < text_.size()) fail_here("text after the end of the JSON document");
 }

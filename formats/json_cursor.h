@@ -29,6 +29,8 @@ class JsonCursor {
   uint64_t u64(const char* what);
   // Any value, nested at most `depth` levels.
   void skip_value(int depth = 16);
+  // The text of any value, skipped likewise.
+  std::string_view raw_value(int depth = 16);
   // Nothing but white space may follow.
   void end();
 

@@ -318,12 +318,19 @@ void check_manifest(const PackManifest& manifest, uint64_t records_bytes, uint64
   ManifestCheck(manifest, records_bytes, sources_bytes, source).run();
 }
 
+// A model without experts has no layers of them, and what an unknown architecture does not say cannot be contradicted.
 void require_manifest_fits(const PackManifest& manifest, const ModelConfig& config, const std::string& source) {
+  const bool known = config.architecture != Architecture::kOther;
+  const auto differs = [&](uint64_t found, uint64_t said, bool exact) {
+    if (!known && said == 0) return false;
+    return exact ? found != said : found > said;
+  };
   for (const ExpertLayer& layer : manifest.expert_layers) {
-    if (layer.layer >= config.blocks()) {
+    if (differs(uint64_t{layer.layer} + 1, config.blocks(), false)) {
       fail(ErrorKind::kCorrupt, "{}: holds experts of layer {}, the model has {}", source, layer.layer, config.blocks());
     }
-    if (layer.experts != config.experts || layer.gate.in != config.hidden || layer.gate.out != config.expert_ff) {
+    const bool widths = known && (layer.gate.in != config.hidden || differs(layer.gate.out, config.expert_ff, !config.expert_ff_differs));
+    if (widths || differs(layer.experts, config.experts, true)) {
       fail(ErrorKind::kCorrupt, "{}: layer {} has {} experts of {} x {}, the model's metadata says {} of {} x {}", source,
            layer.layer, layer.experts, layer.gate.in, layer.gate.out, config.experts, config.hidden, config.expert_ff);
     }

@@ -56,7 +56,7 @@ std::string encode_pack_json(const PackManifest& manifest, const ModelConfig& co
   std::string out = "{\n";
   out += fmt::format(" \"format\": \"{}\",\n \"version\": {},\n \"{}\": {},\n", kFormat, kPackVersion, kGroupRowsKey, kGroupRows);
   out += " \"tool\": " + line(Json{{"name", "tierpack"}, {"version", manifest.tool_version}}) + ",\n";
-  out += " \"model\": " + line(Json{{"architecture", architecture_name(config.architecture)},
+  out += " \"model\": " + line(Json{{"architecture", config.architecture_text},
                                     {"name", config.name},
                                     {"layers", config.layers},
                                     {"mtp_layers", config.mtp_layers},

@@ -92,7 +92,11 @@ int run_command(const BenchOptions& given) {
   BenchPlan plan;
   plan.decode = options.decode;
   plan.runs = options.runs;
-  plan.lengths = lengths_for(options, Pack::open(options.engine.pack).config());
+  {
+    const Pack pack = Pack::open(options.engine.pack);
+    require_runnable(pack.config(), options.engine.pack.string());
+    plan.lengths = lengths_for(options, pack.config());
+  }
   options.engine.context = plan.lengths.back() + plan.decode;
 
   const ProgressStyle style = options.json ? ProgressStyle::kSilent : ProgressStyle::kAuto;

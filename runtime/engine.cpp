@@ -218,6 +218,7 @@ EngineOptions resolved(EngineOptions options, const Pack& pack) {
 
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   Pack pack = Pack::open(options.pack);
+  require_runnable(pack.config(), options.pack.string());
   const kernels::KernelTable& table = options.isa.empty() ? kernels::best() : kernels::by_name(options.isa);
   EngineOptions effective = resolved(options, pack);
   effective.isa = table.name;

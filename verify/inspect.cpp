@@ -57,6 +57,35 @@ std::string text_of(const Inspection& model, const char* key, const char* otherw
   return value != nullptr ? value->text(kLongest) : otherwise;
 }
 
+// Why the model cannot be run; empty when it can.
+std::string running_problem(const ModelConfig& config) {
+  try {
+    require_runnable(config, "cannot be run");
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+// Of an unknown architecture only what its metadata says.
+void print_config(const ModelConfig& c, uint64_t expert_bytes_per_token) {
+  if (c.layers > 0) {
+    fmt::print("  shape      {} layers{}, hidden {}, vocabulary {}, context {}\n", c.layers,
+               c.mtp_layers > 0 ? fmt::format(" and {} for drafting", c.mtp_layers) : "", format_count(c.hidden),
+               format_count(c.vocab), format_count(c.context));
+  }
+  if (c.heads > 0 && c.head_dim > 0) {
+    fmt::print("  attention  {} heads, {} of keys and values, {} wide, {} rotary, base {:g}\n", c.heads, c.kv_heads,
+               c.head_dim, c.rotary_dim, c.rope_base);
+  }
+  if (c.experts > 0) {
+    fmt::print("  experts    {} a layer, {} used, {} wide{}{}; {} a token\n", c.experts, c.experts_used, c.expert_ff,
+               c.shared_ff > 0 ? fmt::format(", shared expert {} wide", c.shared_ff) : "",
+               c.dense_layers > 0 ? fmt::format(", none in the first {} layers", c.dense_layers) : "",
+               format_size(expert_bytes_per_token));
+  }
+}
+
 void print_model(const Inspection& model) {
   const uint64_t parameters = model.dense.elements + model.experts.elements + model.rows.elements;
   fmt::print("{}: {}\n", model.path, head_line(model));
@@ -65,15 +94,9 @@ void print_model(const Inspection& model) {
   if (!model.config) {
     fmt::print("  note       {}\n", model.config_problem);
   } else {
-    const ModelConfig& c = *model.config;
-    fmt::print("  shape      {} layers{}, hidden {}, vocabulary {}, context {}\n", c.layers,
-               c.mtp_layers > 0 ? fmt::format(" and {} for drafting", c.mtp_layers) : "", format_count(c.hidden),
-               format_count(c.vocab), format_count(c.context));
-    fmt::print("  attention  {} heads, {} of keys and values, {} wide, {} rotary, base {:g}\n", c.heads, c.kv_heads, c.head_dim,
-               c.rotary_dim, c.rope_base);
-    fmt::print("  experts    {} a layer, {} used, {} wide{}; {} a token\n", c.experts, c.experts_used, c.expert_ff,
-               c.shared_ff > 0 ? fmt::format(", shared expert {} wide", c.shared_ff) : "",
-               format_size(model.expert_bytes_per_token()));
+    print_config(*model.config, model.expert_bytes_per_token());
+    const std::string problem = running_problem(*model.config);
+    if (!problem.empty()) fmt::print("  note       {}\n", problem);
   }
   const std::string chat = model.metadata.string_or("tokenizer.chat_template", "");
   fmt::print("  tokenizer  {}{}, {} tokens, {}\n", text_of(model, "tokenizer.ggml.model", "none"),
@@ -160,7 +183,8 @@ Json shape_json(const Shape& shape) {
 }
 
 Json config_json(const ModelConfig& c) {
-  return {{"layers", c.layers},           {"mtp_layers", c.mtp_layers}, {"hidden", c.hidden},
+  return {{"layers", c.layers},           {"mtp_layers", c.mtp_layers}, {"dense_layers", c.dense_layers},
+          {"hidden", c.hidden},
           {"vocab", c.vocab},             {"context", c.context},       {"heads", c.heads},
           {"kv_heads", c.kv_heads},       {"head_dim", c.head_dim},     {"rotary_dim", c.rotary_dim},
           {"rope_base", c.rope_base},     {"experts", c.experts},       {"experts_used", c.experts_used},
@@ -174,6 +198,9 @@ void print_json(const Inspection& model, const Options& options) {
   out["name"] = model.metadata.string_or("general.name", "");
   out["config"] = model.config ? config_json(*model.config) : Json(nullptr);
   if (!model.config) out["config_problem"] = model.config_problem;
+  const std::string problem = model.config ? running_problem(*model.config) : model.config_problem;
+  out["runnable"] = problem.empty();
+  if (!problem.empty()) out["running_problem"] = problem;
   out["tokenizer"] = {{"model", model.metadata.string_or("tokenizer.ggml.model", "")},
                       {"pre", model.metadata.string_or("tokenizer.ggml.pre", "")},
                       {"tokens", vocabulary(model)},

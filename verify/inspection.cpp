@@ -27,7 +27,7 @@ void take_tensor(Inspection& out, const TensorInfo& tensor) {
   out.tensors.push_back(tensor);
 }
 
-// The parts that need a known architecture; what is unknown is described without them.
+// The parts that need metadata and tensors without contradictions; otherwise the file is described without them.
 void take_model(Inspection& out) {
   try {
     out.config = read_model_config(out.metadata);

@@ -43,7 +43,7 @@ struct Inspection {
   std::vector<InspectedFile> files;        // shards, or the files of a pack
   std::vector<TensorInfo> tensors;         // as published
   Metadata metadata;
-  std::optional<ModelConfig> config;       // of supported architectures
+  std::optional<ModelConfig> config;       // absent when metadata contradicts itself
   std::string config_problem;              // why there is none
   SizeClass dense, experts, rows;
   std::map<DType, SizeClass> by_type;

@@ -77,10 +77,12 @@ std::span<const float> Model::logits(uint32_t first, uint32_t count) {
 }
 
 std::unique_ptr<Model> make_model(ModelParts parts) {
+  require_runnable(parts.pack.config(), parts.pack.directory().filename().string());
   require_within_limits(parts.pack);
   switch (parts.pack.config().architecture) {
     case Architecture::kQwen3Moe: return make_qwen3moe(std::move(parts));
     case Architecture::kQwen4Exp: return make_qwen4exp(std::move(parts));
+    default: break;
   }
   fail(ErrorKind::kUnsupported, "{}: no forward pass for architecture {}", parts.pack.directory().filename().string(),
        architecture_name(parts.pack.config().architecture));

@@ -241,6 +241,7 @@ ModelWeights bind_weights(const Pack& pack, DenseTensors tensors) {
       for (uint32_t i = c.layers; i < c.blocks(); ++i) w.mtp.push_back(names.qwen4exp_mtp(i, w));
       if (c.ple.layer >= 0) w.ple = names.ple("blk." + std::to_string(c.ple.layer) + ".");
       break;
+    default: TIERPACK_CHECK(false);
   }
   bind.require_all_bound();
   return w;

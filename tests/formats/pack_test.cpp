@@ -364,6 +364,13 @@ TEST(PackReader, ManifestMustFitTheModel) {
   config = tiny.config;
   config.layers = 0;
   EXPECT_EQ(thrown_by([&] { require_manifest_fits(tiny.manifest, config, "tiny"); }).kind, ErrorKind::kCorrupt);
+  // An unknown architecture is held only to what it says.
+  config = tiny.config;
+  config.architecture = Architecture::kOther;
+  config.layers = config.experts = config.hidden = config.expert_ff = 0;
+  require_manifest_fits(tiny.manifest, config, "tiny");
+  config.experts = 4;
+  EXPECT_EQ(thrown_by([&] { require_manifest_fits(tiny.manifest, config, "tiny"); }).kind, ErrorKind::kCorrupt);
 }
 
 TEST(PackReader, WhatIsNoPackIsSaid) {
