@@ -1,7 +1,9 @@
 # Profiles from counts of other programs, without running the model; what is refused, and how it says so.
 try() {
   code=0
-  "$@" || code=$?
+  "$@" >out.txt 2>&1 || code=$?
+  # Names of profiles depend on the version of the program.
+  sed 's/profile [0-9a-f]\{16\}/profile ID/; s/"id":"[0-9a-f]*"/"id":"ID"/' out.txt
   echo "  exit $code"
 }
 exec 2>&1
@@ -64,7 +66,8 @@ try tierpack calibrate p.tierpack --import-counts trace.csv --import-counts work
 try tierpack calibrate p.tierpack --import-counts trace.csv=3 --import-counts workloads.csv --out mix.json --json
 try tierpack calibrate p.tierpack --merge imatrix.json=0.5 --merge table.json=0.5 --out same.json
 # Such a profile orders a pack.
-tierpack repack p.tierpack --to hot.tierpack --profile two.json -q | grep -c hot.tierpack || true
+try tierpack repack p.tierpack --to hot.tierpack --profile two.json -q --json >/dev/null
+cmp hot.tierpack/profile.json two.json
 ls ./*.json
 echo "--- refused"
 for imatrix in short even other; do try tierpack calibrate p.tierpack --import-imatrix $imatrix.gguf --out never.json; done
@@ -81,4 +84,4 @@ try tierpack calibrate p.tierpack --merge table.json=x --out never.json
 sed 's/"routing_id": "...../"routing_id": "00000/' table.json >foreign.json
 try tierpack calibrate p.tierpack --merge foreign.json --out never.json
 try tierpack calibrate p.tierpack --out never.json
-ls never.json
+test ! -e never.json
