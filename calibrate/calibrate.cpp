@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "calibrate/expert_counts.h"
+#include "calibrate/profile_inputs.h"
 
 namespace tierpack::calibrate {
 
@@ -26,7 +26,7 @@ constexpr uint64_t kCorpusBytesMax = uint64_t{1} << 30;
 struct CalibrateOptions {
   EngineOptions engine;
   std::vector<std::filesystem::path> corpora;
-  std::vector<std::filesystem::path> merge;
+  ProfileInputs inputs;
   std::filesystem::path out;
   uint32_t window = 0;
   bool json = false;
@@ -88,7 +88,7 @@ void print_table(const Profile& profile, const CalibrateOptions& options) {
              profile.id().hex().substr(0, 16));
 }
 
-void print_json(const Profile& profile, const CalibrateOptions& options) {
+void print_json(const Profile& profile, const std::vector<std::string>& notes, const CalibrateOptions& options) {
   Json layers = Json::array();
   for (const LayerCoverage& c : coverage(profile)) {
     layers.push_back({{"routed", c.routed}, {"top_quarter", c.top_quarter}, {"unused", c.unused}});
@@ -105,34 +105,27 @@ void print_json(const Profile& profile, const CalibrateOptions& options) {
                     {"experts", profile.experts},
                     {"used", profile.used},
                     {"corpora", std::move(corpora)},
+                    {"notes", notes},
                     {"layers", std::move(layers)}};
   fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 int run_calibrate(const CalibrateOptions& options) {
-  if (options.corpora.empty() && options.merge.empty()) {
-    fail(ErrorKind::kUsage, "nothing to calibrate with: give texts with --corpus, profiles with --merge, or both");
+  if (options.corpora.empty() && options.inputs.empty()) {
+    fail(ErrorKind::kUsage,
+         "nothing to calibrate with: give texts with --corpus, profiles with --merge, or counts of other programs with "
+         "--import-imatrix or --import-counts");
   }
   // Everything cheap that can be wrong is found before the model runs.
-  std::optional<Profile> profile;
-  {
-    const Pack pack = Pack::open(options.engine.pack);
-    const ModelConfig& config = pack.config();
-    for (const auto& path : options.merge) {
-      Profile one = read_profile(path);
-      require_profile_matches(one, pack.manifest().routing_id, config.layers, config.experts, path.string());
-      profile = profile ? merge_profiles(*profile, one) : std::move(one);
-    }
-  }
-  if (!options.corpora.empty()) {
-    Profile counted = run_corpora(options);
-    profile = profile ? merge_profiles(*profile, counted) : std::move(counted);
-  }
-  write_profile(options.out, *profile);
+  ReadInputs inputs = read_profile_inputs(options.inputs, Pack::open(options.engine.pack), TIERPACK_VERSION);
+  for (const std::string& note : inputs.notes) log_warning(note);
+  if (!options.corpora.empty()) inputs.profiles.push_back({run_corpora(options)});
+  const Profile profile = combine(inputs);
+  write_profile(options.out, profile);
   if (options.json) {
-    print_json(*profile, options);
+    print_json(profile, inputs.notes, options);
   } else {
-    print_table(*profile, options);
+    print_table(profile, options);
   }
   return 0;
 }
@@ -142,16 +135,26 @@ int run_calibrate(const CalibrateOptions& options) {
 CommandRun setup_calibrate(CLI::App& app) {
   const auto options = std::make_shared<CalibrateOptions>();
   app.description(
-      "Runs texts through a pack's model and counts which experts they use. The profile tells repack which experts "
-      "to put first, and serves every quantisation of the same model. It never changes an answer.");
+      "Counts which experts of a pack's model are used: by running texts through it, or from what other programs "
+      "counted. "
+      "The profile tells repack which experts to put first, and serves every quantisation of the same model. It never "
+      "changes an answer.");
   app.add_option("pack", options->engine.pack, "The pack directory")->required();
   app.add_option("--corpus", options->corpora,
                  "Text file like those the model will work on; may be given several times")
       ->allow_extra_args(false)
       ->check(CLI::ExistingFile);
-  app.add_option("--merge", options->merge, "Add this profile of the same model; may be given several times")
-      ->allow_extra_args(false)
-      ->check(CLI::ExistingFile);
+  app.add_option(
+         "--merge", options->inputs.merge,
+         "Add this profile of the same model; several times for several. FILE=WEIGHT, here and below, mixes all "
+         "inputs by weight (1 where none is given) instead of adding their counts")
+      ->allow_extra_args(false);
+  app.add_option("--import-imatrix", options->inputs.import_imatrix,
+                 "Add the counts of experts in an importance matrix (GGUF of llama-imatrix); the model does not run")
+      ->allow_extra_args(false);
+  app.add_option("--import-counts", options->inputs.import_counts,
+                 "Add the counts in a CSV file: layer,expert,count or token,layer,expert,...; the model does not run")
+      ->allow_extra_args(false);
   app.add_option("--out", options->out, "Where the profile is written")->required();
   app.add_option("--tokens-per-window", options->window, "Tokens computed as one text; 0 = the context")
       ->capture_default_str();
@@ -163,6 +166,9 @@ CommandRun setup_calibrate(CLI::App& app) {
       "Examples:\n"
       "  tierpack calibrate model.tierpack --corpus mails.txt --corpus code.txt --out work.profile.json\n"
       "  tierpack calibrate model.tierpack --merge a.json --merge b.json --out both.profile.json\n"
+      "  tierpack calibrate model.tierpack --merge chat.json=3 --merge code.json=1 --out mix.profile.json\n"
+      "  tierpack calibrate model.tierpack --import-imatrix model.imatrix.gguf --out model.profile.json\n"
+      "  tierpack calibrate model.tierpack --import-counts counts.csv --out model.profile.json\n"
       "  tierpack repack model/ --profile work.profile.json --to work.tierpack");
   return [options] { return run_calibrate(*options); };
 }

@@ -1,6 +1,8 @@
 #include "formats/profile.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -189,6 +191,33 @@ Profile merge_profiles(const Profile& a, const Profile& b) {
     merged.counts[i] = *sum;
   }
   return merged;
+}
+
+Profile mix_profiles(const std::vector<WeightedProfile>& profiles) {
+  if (profiles.empty()) fail(ErrorKind::kUsage, "there are no profiles to mix");
+  double tokens = 0, weights = 0;
+  for (const WeightedProfile& one : profiles) {
+    TIERPACK_CHECK(one.weight > 0 && std::isfinite(one.weight));
+    if (one.profile.tokens() == 0) {
+      fail(ErrorKind::kUsage, "a profile without tokens has no share in a mix: {}", identity(one.profile));
+    }
+    tokens += static_cast<double>(one.profile.tokens());
+    weights += one.weight;
+  }
+  std::optional<Profile> mixed;
+  for (const WeightedProfile& one : profiles) {
+    Profile p = one.profile;
+    const double factor = one.weight / weights * (tokens / static_cast<double>(p.tokens()));
+    for (uint64_t& count : p.counts) {
+      const double scaled = static_cast<double>(count) * factor;
+      if (!(scaled < 0x1p62)) fail(ErrorKind::kUsage, "the mixed profiles' counts overflow: {}", identity(p));
+      if (count > 0) count = std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(scaled)));
+    }
+    for (double& weight : p.weights) weight *= factor;
+    for (ProfileCorpus& corpus : p.corpora) corpus.name += fmt::format(" (weight {})", one.weight);
+    mixed = mixed ? merge_profiles(*mixed, p) : std::move(p);
+  }
+  return *mixed;
 }
 
 void require_profile_matches(const Profile& profile, const Sha256Digest& routing_id, uint32_t layers, uint32_t experts,

@@ -46,6 +46,16 @@ void write_profile(const std::filesystem::path& path, const Profile& profile);  
 // Sums counts and weights; throws kUsage unless both are profiles of the same model.
 Profile merge_profiles(const Profile& a, const Profile& b);
 
+// Profiles mixed as shares of the work: each counts as much as its weight says, however long its texts were. The result
+// stands for as many tokens as the profiles have together; counts are rounded, one that was not 0 stays at least 1, and
+// the corpora's names say their weight. Weights must be positive. Throws kUsage for another model's, for a profile
+// without tokens and for no profiles.
+struct WeightedProfile {
+  Profile profile;
+  double weight = 1;
+};
+Profile mix_profiles(const std::vector<WeightedProfile>& profiles);
+
 // Throws kUsage with both identities unless the profile fits a model with this shape.
 void require_profile_matches(const Profile& profile, const Sha256Digest& routing_id, uint32_t layers, uint32_t experts,
                              const std::string& profile_name);

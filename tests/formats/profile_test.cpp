@@ -107,6 +107,34 @@ TEST(Profile, BadContentIsCorrupt) {
             ErrorKind::kCorrupt);
 }
 
+TEST(Profile, MixTakesSharesWhateverTheLengths) {
+  Profile a = example(), b = example();
+  a.counts = {20, 4, 0, 24, 0, 0};  // 12 tokens
+  b.counts = {0, 0, 72, 0, 0, 72};
+  b.corpora[0].tokens = 36;
+  b.corpora[0].name = "code";
+  a.weights = b.weights = {1, 0, 0, 0, 0, 0};
+  const Profile mixed = mix_profiles({{a, 3}, {b, 1}});
+  // 48 tokens: a stands for 36 of them and b for 12.
+  EXPECT_EQ(mixed.counts, (std::vector<uint64_t>{60, 12, 24, 72, 0, 24}));
+  EXPECT_DOUBLE_EQ(mixed.weights[0], 3 + 1.0 / 3);
+  EXPECT_EQ(mixed.tokens(), 48u);
+  ASSERT_EQ(mixed.corpora.size(), 2u);
+  EXPECT_EQ(mixed.corpora[1].name, "code (weight 1)");
+  // What was used stays used.
+  EXPECT_EQ(mix_profiles({{a, 1e-9}, {b, 1}}).counts[1], 1u);
+}
+
+TEST(Profile, MixRefusesOthers) {
+  Profile other = example();
+  other.routing_id = Sha256::of(as_bytes("x"));
+  EXPECT_EQ(kind_of([&] { mix_profiles({{example(), 2}, {other, 1}}); }), ErrorKind::kUsage);
+  Profile empty = example();
+  empty.corpora.clear();
+  EXPECT_EQ(kind_of([&] { mix_profiles({{example(), 2}, {empty, 1}}); }), ErrorKind::kUsage);
+  EXPECT_EQ(kind_of([&] { mix_profiles({}); }), ErrorKind::kUsage);
+}
+
 TEST(Profile, MergeSums) {
   Profile b = example();
   b.corpora[0].name = "code";
