@@ -18,6 +18,7 @@
 #include "fetch/fetch.h"
 #include "fetch/http_source.h"
 #include "fetch/refetch.h"
+#include "repack/gguf_export.h"
 #include "repack/repack.h"
 #include "repack/unpack.h"
 #include "runtime/bench.h"
@@ -71,6 +72,7 @@ const std::vector<Command>& commands() {
       {"inspect", "Describe a model from its headers", setup_inspect},
       {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},
       {"unpack", "Restore the checkpoint a pack was made from", tierpack::repack::setup_unpack},
+      {"gguf", "Write a pack as one GGUF file", tierpack::repack::setup_gguf},
       {"calibrate", "Count which experts a workload uses", tierpack::calibrate::setup_calibrate},
       {"run", "Answer a prompt, or talk in the terminal", tierpack::setup_run},
       {"serve", "Serve a model with an OpenAI-compatible HTTP API", tierpack::server::setup_serve},

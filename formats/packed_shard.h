@@ -28,6 +28,11 @@ class PackedShard final : public ByteSource {
   const std::string& name() const override { return name_; }
   const SourceShard& shard() const { return shard_; }
 
+  // Whole rows of a tensor of the pack, by its number (PackManifest::tensor_name), in row order and counted over all its matrices.
+  void read_tensor(uint32_t tensor, uint64_t first_row, uint64_t rows, MutableBytes out) const {
+    read_tensor_rows(tensor_of(tensor), first_row, rows, out);
+  }
+
  private:
   // Where the bytes of a piece are.
   struct Place {

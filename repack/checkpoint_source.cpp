@@ -78,6 +78,8 @@ Metadata metadata_of(const RepackSource& source, const SafetensorsSource& tensor
   texts.merges = text_of(source, "merges.txt");
   texts.vocab = text_of(source, "vocab.json");
   texts.source = source.name;
+  texts.name = fs::path(source.name).lexically_normal().has_filename() ? fs::path(source.name).lexically_normal().filename().string()
+                                                                      : fs::path(source.name).lexically_normal().parent_path().filename().string();
   if (texts.config.empty()) fail(ErrorKind::kCorrupt, "{}: has no config.json; fetch the whole checkpoint", source.name);
   const auto integers = [&](std::string_view name) -> std::optional<std::vector<int64_t>> {
     const SafetensorsTensor* tensor = tensors.find(name);

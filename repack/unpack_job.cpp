@@ -8,6 +8,7 @@
 #include "base/interrupt.h"
 #include "base/threads.h"
 #include "formats/packed_shard.h"
+#include "repack/part_file.h"
 #include "verify/ordered_lanes.h"
 
 namespace tierpack::repack {
@@ -17,46 +18,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
-
-// NAME.part, locked against another process; removed unless it was published.
-class PartFile {
- public:
-  explicit PartFile(const fs::path& target, uint64_t bytes) : target_(target), part_(target.string() + ".part") {
-    std::optional<FileLock> lock = FileLock::try_acquire(part_);
-    if (!lock) {
-      fail(ErrorKind::kUsage, "{} is being written by another process; wait for it or choose another directory", part_.string());
-    }
-    lock_ = std::move(lock);
-    file_ = File::open(part_, File::Mode::kOpenOrCreate);
-    file_->truncate(0);
-    file_->reserve(bytes);
-    file_->truncate(bytes);
-  }
-  ~PartFile() {
-    if (!file_) return;
-    std::error_code ignored;
-    fs::remove(part_, ignored);
-  }
-
-  // One write at a time: threads that wait for the kernel's lock on a file burn their processors.
-  void write_at(uint64_t offset, Bytes data) {
-    const std::lock_guard lock(writing_);
-    file_->write_at(offset, data);
-  }
-  void publish() {
-    file_->sync();
-    file_->close();
-    rename_durably(part_, target_);
-    file_.reset();
-  }
-
- private:
-  fs::path target_;
-  fs::path part_;
-  std::optional<FileLock> lock_;
-  std::optional<File> file_;
-  std::mutex writing_;
-};
 
 // Hashes files that are there already; a different one is the user's.
 void check_existing(std::vector<UnpackedShard>& shards, ThreadTeam& team) {
