@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "verify/pack_picture.h"
 
 namespace tierpack::verify {
 
@@ -18,6 +19,7 @@ struct Options {
   bool tensors = false;
   bool metadata = false;
   bool json = false;
+  std::string svg;
 };
 
 // 23783424 -> "23.8 M".
@@ -254,9 +256,15 @@ CommandRun setup_inspect_with(CLI::App& app, RemoteOpener remote) {
   app.add_flag("--tensors", options->tensors, "List every tensor");
   app.add_flag("--metadata", options->metadata, "List every metadata key");
   app.add_flag("--json", options->json, "Print one JSON object");
-  app.footer("Reads headers only.\nExample: tierpack inspect models/pebble --tensors");
+  app.add_option("--svg", options->svg, "Write a picture: sizes, and how often each expert is used");
+  app.footer(
+      "Reads headers only.\n"
+      "Examples:\n"
+      "  tierpack inspect models/pebble --tensors\n"
+      "  tierpack inspect pebble.tierpack --svg pebble.svg");
   return [options, remote = std::move(remote)] {
     const Inspection model = inspect_path(options->path, remote);
+    if (!options->svg.empty()) write_file_atomically(options->svg, as_bytes(pack_picture(model)));
     if (options->json) {
       print_json(model, *options);
       return 0;
