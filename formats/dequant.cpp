@@ -2,6 +2,7 @@
 // contraction), which makes results equal to ggml's bit for bit; the order is therefore part of each formula.
 #include "formats/dequant.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 

@@ -13,7 +13,7 @@ namespace tierpack::repack {
 // NAME.part, locked against another process; removed unless it was published.
 class PartFile {
  public:
-  explicit PartFile(const fs::path& target, uint64_t bytes) : target_(target), part_(target.string() + ".part") {
+  explicit PartFile(const std::filesystem::path& target, uint64_t bytes) : target_(target), part_(target.string() + ".part") {
     std::optional<FileLock> lock = FileLock::try_acquire(part_);
     if (!lock) {
       fail(ErrorKind::kUsage, "{} is being written by another process; wait for it or choose another directory", part_.string());
@@ -27,7 +27,7 @@ class PartFile {
   ~PartFile() {
     if (!file_) return;
     std::error_code ignored;
-    fs::remove(part_, ignored);
+    std::filesystem::remove(part_, ignored);
   }
 
   // One write at a time: threads that wait for the kernel's lock on a file burn their processors.
@@ -43,8 +43,8 @@ class PartFile {
   }
 
  private:
-  fs::path target_;
-  fs::path part_;
+  std::filesystem::path target_;
+  std::filesystem::path part_;
   std::optional<FileLock> lock_;
   std::optional<File> file_;
   std::mutex writing_;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "formats/dtype.h"
 
 namespace tierpack::verify {
