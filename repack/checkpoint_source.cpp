@@ -89,8 +89,10 @@ Metadata metadata_of(const RepackSource& source, const SafetensorsSource& tensor
     tensors.read(*tensor, 0, std::as_writable_bytes(std::span(out)));
     return out;
   };
-  const bool has_mtp = std::any_of(tensors.tensors().begin(), tensors.tensors().end(),
-                                   [](const SafetensorsTensor& tensor) { return tensor.listed && tensor.name.starts_with("mtp."); });
+  // Draft blocks are apart, or blocks behind the others that join two inputs.
+  const bool has_mtp = std::any_of(tensors.tensors().begin(), tensors.tensors().end(), [](const SafetensorsTensor& tensor) {
+    return tensor.listed && (tensor.name.starts_with("mtp.") || tensor.name.ends_with(".eh_proj.weight"));
+  });
   return metadata_from_hf(texts, integers, has_mtp);
 }
 
