@@ -107,6 +107,7 @@ uint32_t GatherPlanner::mover_of(const Matrix& matrix, const RowPiece& rows) {
 
 // Plain rows go as they are: rows [first, first + rows) of the move, counted in the tensor, all of this matrix.
 void GatherPlanner::copy_rows(const Matrix& matrix, const Move& move, uint64_t first, uint64_t rows) {
+  if (const auto coded = coded_.find(move.moved->tensor); coded != coded_.end()) return code_rows(coded->second, matrix, move, first, rows);
   const uint64_t stride = matrix.stride();
   const uint64_t step_max = inputs_.extent_bytes_max - inputs_.extent_bytes_max % traits(matrix.dtype).block_bytes;
   Extent extent;
@@ -122,6 +123,21 @@ void GatherPlanner::copy_rows(const Matrix& matrix, const Move& move, uint64_t f
     extent.source_offset += extent.source_bytes;
     extent.target_offset += extent.target_bytes;
     left -= extent.source_bytes;
+  }
+}
+
+// Plain rows that are coded anew. A target in row groups takes them group by group.
+void GatherPlanner::code_rows(uint32_t number, const Matrix& matrix, const Move& move, uint64_t first, uint64_t rows) {
+  const TranscodedTensor& tensor = plan_.transcoded[number];
+  const bool ends = first + rows == matrix.start + matrix.rows;
+  if (matrix.table != UINT32_MAX || (has_row_groups(matrix.dtype, matrix.rows) && ((first - matrix.start) % kGroupRows != 0 || (rows % kGroupRows != 0 && !ends)))) {
+    fail(ErrorKind::kUnsupported, "{}: {} cannot be transcoded: its rows come in runs of other lengths than {}", inputs_.source_name, tensor.name, kGroupRows);
+  }
+  const uint64_t target = matrix.offset + (first - matrix.start) * matrix.stride();
+  const uint64_t source = move.moved->offset + (first - move.start) * row_bytes(tensor.from, tensor.columns);
+  const uint64_t number_of_matrix = matrix.rows == 0 ? 0 : matrix.start / matrix.rows;
+  for (const Extent& extent : coded_rows(tensor, number, number_of_matrix, matrix.target, target, source, rows, inputs_.extent_bytes_max)) {
+    spans_[move.shard].push_back(extent);
   }
 }
 
@@ -160,6 +176,10 @@ void GatherPlanner::plan_matrix(const Matrix& matrix, const std::vector<Move>& m
       copy_rows(matrix, here, row, stop - row);
       row = stop;
       continue;
+    }
+    if (coded_.count(here.moved->tensor) > 0) {
+      fail(ErrorKind::kUnsupported, "{}: {} cannot be transcoded: its rows are put together from several tensors or reordered; leave it out of --transcode",
+           inputs_.source_name, inputs_.tensors[here.moved->tensor].name);
     }
     const uint64_t stop = std::min(end, row + step_max);
     Gather gather;
@@ -257,9 +277,13 @@ uint64_t GatherPlanner::finish_shard(uint32_t shard, uint64_t source_bin) {
       Extent extent;
       extent.target = Target::kSource;
       extent.source_offset = at;
-      extent.source_bytes = extent.target_bytes = std::min(end - at, inputs_.extent_bytes_max);
-      extent.target_offset = source_bin;
-      source_bin += extent.source_bytes;
+      extent.source_bytes = std::min(end - at, inputs_.extent_bytes_max);
+      extent.kind = inputs_.transcode.empty() ? Extent::Kind::kCopy : Extent::Kind::kSkip;
+      if (extent.kind == Extent::Kind::kCopy) {
+        extent.target_bytes = extent.source_bytes;
+        extent.target_offset = source_bin;
+        source_bin += extent.source_bytes;
+      }
       at += extent.source_bytes;
       extents.push_back(extent);
     }
@@ -271,6 +295,7 @@ uint64_t GatherPlanner::finish_shard(uint32_t shard, uint64_t source_bin) {
     extents.push_back(extent);
   }
   keep(layout.bytes);
+  if (!inputs_.transcode.empty()) return source_bin;
 
   std::vector<const MovedRows*> moved;
   for (const MovedRows& rows : layout.moved) moved.push_back(&rows);
@@ -306,6 +331,13 @@ uint64_t GatherPlanner::finish_shard(uint32_t shard, uint64_t source_bin) {
 }
 
 uint64_t GatherPlanner::plan_shards(uint64_t source_bin_bytes) {
+  for (uint32_t i = 0; i < inputs_.tensors.size(); ++i) {
+    const TensorInfo& tensor = inputs_.tensors[i];
+    const auto type = inputs_.transcode.find(tensor.name);
+    if (type == inputs_.transcode.end()) continue;
+    coded_.emplace(i, static_cast<uint32_t>(plan_.transcoded.size()));
+    plan_.transcoded.push_back({tensor.name, tensor.dtype, type->second, tensor.shape.ne[0], tensor.shape.ne[2] * tensor.shape.ne[3]});
+  }
   collect_moves();
   for (uint32_t number = 0; number < by_tensor_.size(); ++number) {
     if (!by_tensor_[number].empty()) plan_tensor(number, by_tensor_[number]);

@@ -21,6 +21,7 @@ class GatherPlanner {
   void plan_tensor(uint32_t number, std::vector<Move>& moves);
   void plan_matrix(const Matrix& matrix, const std::vector<Move>& moves, size_t& first);
   void copy_rows(const Matrix& matrix, const Move& move, uint64_t first, uint64_t rows);
+  void code_rows(uint32_t number, const Matrix& matrix, const Move& move, uint64_t first, uint64_t rows);
   Matrix matrix_of(uint32_t number, uint64_t index) const;
   uint32_t mover_of(const Matrix& matrix, const RowPiece& rows);
   uint64_t finish_shard(uint32_t shard, uint64_t source_bin_bytes);
@@ -30,6 +31,7 @@ class GatherPlanner {
   std::vector<uint32_t> numbers_;                // in the pack, of PlanInputs::tensors
   std::vector<std::vector<Move>> by_tensor_;
   std::vector<std::vector<Extent>> spans_;      // by shard
+  std::map<uint32_t, uint32_t> coded_;          // tensors of PlanInputs -> RepackPlan::transcoded
   std::vector<std::pair<RowLayout, uint32_t>> layouts_;  // of recent movers
 };
 

@@ -18,7 +18,7 @@ namespace {
 // Adds the extents of a plan shard by shard.
 class ExtentCutter {
  public:
-  ExtentCutter(RepackPlan& plan, uint64_t extent_bytes_max) : plan_(plan), max_(extent_bytes_max) {
+  ExtentCutter(RepackPlan& plan, const PlanInputs& inputs) : plan_(plan), inputs_(inputs), max_(inputs.extent_bytes_max) {
     for (const DenseTensor& tensor : plan.manifest.dense) dense_.emplace(tensor.name, &tensor);
     for (const ExpertLayer& layer : plan.manifest.expert_layers) {
       for (const ExpertPart* part : layer.parts()) stacks_.emplace(part->tensor, &layer);
@@ -78,7 +78,7 @@ class ExtentCutter {
     while (bytes > 0) {
       extent.source_bytes = std::min(bytes, step_max);
       extent.target_offset = target_offset;
-      extent.target_bytes = extent.kind == Extent::Kind::kZeros ? 0 : extent.source_bytes;
+      extent.target_bytes = extent.kind == Extent::Kind::kZeros || extent.kind == Extent::Kind::kSkip ? 0 : extent.source_bytes;
       add(extent);
       target_offset += extent.source_bytes;
       bytes -= extent.source_bytes;
@@ -121,6 +121,7 @@ class ExtentCutter {
   }
 
   void add_gap(const Gap& gap, SourceShard& out) {
+    if (!inputs_.transcode.empty()) return add_copy(Extent::Kind::kSkip, Target::kSource, 0, gap.bytes);
     SourcePiece piece;
     piece.bytes = gap.bytes;
     if (gap.zeros) {
@@ -139,7 +140,8 @@ class ExtentCutter {
     piece.from = SourcePiece::From::kTensor;
     piece.bytes = tensor.bytes;
     piece.tensor = numbers_.at(tensor.name);
-    out.pieces.push_back(piece);
+    if (inputs_.transcode.empty()) out.pieces.push_back(piece);
+    if (const auto type = inputs_.transcode.find(tensor.name); type != inputs_.transcode.end()) return add_transcoded(tensor, type->second);
     if (const auto dense = dense_.find(tensor.name); dense != dense_.end()) {
       add_dense(*dense->second, tensor.bytes);
     } else if (const auto stack = stacks_.find(tensor.name); stack != stacks_.end()) {
@@ -157,6 +159,30 @@ class ExtentCutter {
         add_matrix(Target::kExperts, record.offset + part->offset, part->dtype, part->in, part->out);
       }
     }
+  }
+
+  // Rows of each matrix, cut between groups.
+  void add_transcoded(const TensorInfo& tensor, DType to) {
+    const auto number = static_cast<uint32_t>(plan_.transcoded.size());
+    const uint64_t matrices = tensor.shape.ne[2] * tensor.shape.ne[3];
+    plan_.transcoded.push_back({tensor.name, tensor.dtype, to, tensor.shape.ne[0], matrices});
+    const auto stack = stacks_.find(tensor.name);
+    for (uint64_t m = 0; m < matrices; ++m) {
+      if (stack == stacks_.end()) {
+        const uint64_t at = plan_.manifest.records[dense_.at(tensor.name)->record].offset;
+        const uint64_t bytes = row_bytes(to, tensor.shape.ne[0]) * tensor.shape.ne[1];
+        add_coded_rows(number, m, Target::kDense, at + m * bytes, tensor.shape.ne[1]);
+        continue;
+      }
+      const Record& record = plan_.manifest.records[stack->second->first_record + m];
+      for (const ExpertPart* part : stack->second->parts()) {
+        if (part->tensor == tensor.name) add_coded_rows(number, m, Target::kExperts, record.offset + part->offset, part->out);
+      }
+    }
+  }
+
+  void add_coded_rows(uint32_t number, uint64_t matrix, Target target, uint64_t target_offset, uint64_t rows) {
+    for (const Extent& extent : coded_rows(plan_.transcoded[number], number, matrix, target, target_offset, at_, rows, max_)) add(extent);
   }
 
   void add_rows(const std::string& name) {
@@ -186,6 +212,7 @@ class ExtentCutter {
   }
 
   RepackPlan& plan_;
+  const PlanInputs& inputs_;
   const uint64_t max_;
   std::unordered_map<std::string_view, const DenseTensor*> dense_;
   std::unordered_map<std::string_view, const ExpertLayer*> stacks_;
@@ -194,6 +221,15 @@ class ExtentCutter {
   uint64_t at_ = 0;
   uint64_t source_bin_bytes_ = 0;
 };
+
+// All tensors as the pack has them.
+TensorInfo as_packed(TensorInfo tensor, const std::map<std::string, DType>& transcode) {
+  const auto type = transcode.find(tensor.name);
+  if (type == transcode.end()) return tensor;
+  tensor.dtype = type->second;
+  tensor.bytes = row_bytes(tensor.dtype, tensor.shape.ne[0]) * tensor.shape.rows();
+  return tensor;
+}
 
 Metadata without_split_keys(const Metadata& metadata) {
   Metadata out(metadata.source());
@@ -212,8 +248,7 @@ std::string scale_name(std::string_view weight) {
 // Tensors of the pack in the source's order, without the factors that go into experts' records.
 std::vector<TensorInfo> all_tensors(const PlanInputs& inputs) {
   std::vector<TensorInfo> all;
-  for (const ShardLayout& shard : inputs.shards) all.insert(all.end(), shard.tensors.begin(), shard.tensors.end());
-  all.insert(all.end(), inputs.tensors.begin(), inputs.tensors.end());
+  for (const TensorInfo& tensor : source_tensors(inputs)) all.push_back(as_packed(tensor, inputs.transcode));
   for (const TensorInfo& tensor : inputs.derived) {
     if (!is_expert_scale(tensor.name)) all.push_back(tensor);
   }
@@ -345,8 +380,57 @@ void list_files(RepackPlan& plan, uint64_t source_bin_bytes) {
 
 }  // namespace
 
+std::vector<TensorInfo> source_tensors(const PlanInputs& inputs) {
+  std::vector<TensorInfo> all;
+  for (const ShardLayout& shard : inputs.shards) all.insert(all.end(), shard.tensors.begin(), shard.tensors.end());
+  all.insert(all.end(), inputs.tensors.begin(), inputs.tensors.end());
+  return all;
+}
+
+std::vector<TensorInfo> second_scales(const std::map<std::string, DType>& types, const std::vector<TensorInfo>& tensors) {
+  std::vector<TensorInfo> out;
+  for (const TensorInfo& tensor : tensors) {
+    const auto type = types.find(tensor.name);
+    if (type == types.end() || type->second != DType::kNVFP4) continue;
+    TensorInfo& scale = out.emplace_back();
+    scale.name = scale_name(tensor.name);
+    const uint64_t matrices = tensor.shape.ne[2] * tensor.shape.ne[3];
+    if (matrices > 1 || is_expert_scale(scale.name)) {
+      scale.shape.ne = {1, 1, matrices, 1};
+      scale.shape.dims = 3;
+    }
+    scale.bytes = matrices * sizeof(float);
+  }
+  return out;
+}
+
+std::vector<Extent> coded_rows(const TranscodedTensor& tensor, uint32_t number, uint64_t matrix, Target target, uint64_t target_offset,
+                               uint64_t source_offset, uint64_t rows, uint64_t bytes_max) {
+  const uint64_t from = row_bytes(tensor.from, tensor.columns);
+  const uint64_t to = row_bytes(tensor.to, tensor.columns);
+  const uint64_t step_max = bytes_max / std::max({from, to, tensor.columns * sizeof(float)}) / kGroupRows * kGroupRows;
+  TIERPACK_CHECK(step_max > 0);
+  std::vector<Extent> out;
+  for (uint64_t row = 0; row < rows; row += step_max) {
+    const uint64_t step = std::min(step_max, rows - row);
+    Extent& extent = out.emplace_back();
+    extent.kind = Extent::Kind::kTranscode;
+    extent.target = target;
+    extent.of_tensor = true;
+    extent.dtype = tensor.from;
+    extent.columns = tensor.columns;
+    extent.transcoded = number;
+    extent.matrix = matrix;
+    extent.source_offset = source_offset + row * from;
+    extent.source_bytes = step * from;
+    extent.target_offset = target_offset + row * to;
+    extent.target_bytes = step * to;
+  }
+  return out;
+}
+
 uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::vector<TensorInfo>& tensors,
-                             const std::string& source_name) {
+                             const std::string& source_name, bool transcodes) {
   uint64_t needed = kExtentBytesMin;
   const auto look_at = [&](const TensorInfo& tensor) {
     const Shape& shape = tensor.shape;
@@ -364,10 +448,19 @@ uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::
     }
     needed = std::max(needed, group * (tensors.empty() ? 1 : 2));
   };
+  const auto look_at_rows = [&](const TensorInfo& tensor) {
+    if (transcodes && tensor.shape.ne[1] > 1) needed = std::max(needed, tensor.shape.ne[0] * sizeof(float) * kGroupRows);
+  };
   for (const ShardLayout& shard : shards) {
-    for (const TensorInfo& tensor : shard.tensors) look_at(tensor);
+    for (const TensorInfo& tensor : shard.tensors) {
+      look_at(tensor);
+      look_at_rows(tensor);
+    }
   }
-  for (const TensorInfo& tensor : tensors) look_at(tensor);
+  for (const TensorInfo& tensor : tensors) {
+    look_at(tensor);
+    look_at_rows(tensor);
+  }
   return needed;
 }
 
@@ -418,7 +511,7 @@ std::vector<std::pair<uint32_t, uint32_t>> expert_order(const std::vector<Expert
 
 RepackPlan plan_repack(const PlanInputs& inputs) {
   TIERPACK_CHECK(!inputs.shards.empty());
-  TIERPACK_CHECK(inputs.extent_bytes_max >= extent_bytes_needed(inputs.shards, inputs.tensors, inputs.source_name));
+  TIERPACK_CHECK(inputs.extent_bytes_max >= extent_bytes_needed(inputs.shards, inputs.tensors, inputs.source_name, !inputs.transcode.empty()));
   RepackPlan plan;
   PackManifest& manifest = plan.manifest;
   const Metadata metadata = without_split_keys(inputs.metadata);
@@ -440,7 +533,7 @@ RepackPlan plan_repack(const PlanInputs& inputs) {
   if (std::any_of(inputs.shards.begin(), inputs.shards.end(), [](const ShardLayout& shard) { return shard.of_checkpoint; })) {
     source_bin_bytes = GatherPlanner(plan, inputs).plan_shards(0);
   } else {
-    ExtentCutter cutter(plan, inputs.extent_bytes_max);
+    ExtentCutter cutter(plan, inputs);
     for (const ShardLayout& shard : inputs.shards) cutter.cut(shard);
     source_bin_bytes = cutter.source_bin_bytes();
   }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,11 +55,15 @@ struct Extent {
     kRows,   // whole rows, to be packed into checksummed pages
     kZeros,  // padding that is not stored; must be zeros still when it is read
     kSpan,   // an input of a gather
+    kTranscode,  // whole rows of a matrix, coded anew
+    kSkip,   // bytes that a transcoded pack does not keep
   };
   Kind kind = Kind::kCopy;
   Target target = Target::kDense;
   bool of_tensor = false;     // whole blocks of a tensor
-  DType dtype = DType::kF32;  // of the tensor
+  DType dtype = DType::kF32;  // of the tensor in the source
+  uint32_t transcoded = 0;    // kTranscode: index into RepackPlan::transcoded
+  uint64_t matrix = 0;        // kTranscode: of the tensor
   uint32_t table = 0;         // kRows: index into manifest.rows
   uint64_t columns = 0;       // kGroups: of the matrix
   uint64_t source_offset = 0;  // in the shard
@@ -102,7 +107,15 @@ struct Gather {
   uint32_t inputs = 0;
 };
 
-// Values that are computed, see PlanInputs::derived.
+// A tensor that is coded anew.
+struct TranscodedTensor {
+  std::string name;
+  DType from = DType::kF32, to = DType::kF32;
+  uint64_t columns = 0;
+  uint64_t matrices = 1;
+};
+
+// Values that are computed, see PlanInputs::derived. Numbers behind those of the source are the scales of transcoded tensors.
 struct DerivedWrite {
   Target target = Target::kDense;
   uint64_t offset = 0;
@@ -119,6 +132,7 @@ struct RepackPlan {
   std::vector<GatherInput> inputs;           // gather by gather
   std::vector<RowMover> movers;
   std::vector<DerivedWrite> derived;
+  std::vector<TranscodedTensor> transcoded;
   std::vector<std::byte> metadata;  // metadata.gguf.zst
   std::string profile_json;  // empty without a profile
   uint64_t source_bytes() const;
@@ -133,6 +147,8 @@ struct PlanInputs {
   // F32 tensors that are computed. Those named like a stack of experts, "blk.3.ffn_gate_exps.scale", go into the experts' records.
   std::vector<TensorInfo> derived;
   bool nonfinite_allowed = false;
+  // Tensors to be coded anew, and their new types. The pack then keeps nothing that only unpack needs.
+  std::map<std::string, DType> transcode;
   Metadata metadata;  // of the first shard
   Sha256Digest routing_id;
   std::optional<Profile> profile;
@@ -148,11 +164,21 @@ inline constexpr uint64_t kExtentBytesMin = uint64_t{128} << 10;
 // The smallest extent_bytes_max that a plan of these tensors accepts: kExtentBytesMin, or the largest row group. Throws
 // kUnsupported for a matrix whose groups are larger than a pack may hold (kGroupBytesMax).
 uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::vector<TensorInfo>& tensors,
-                             const std::string& source_name);
+                             const std::string& source_name, bool transcodes = false);
+
+// Extents that code rows of a matrix anew; those of the source begin at `source_offset`.
+std::vector<Extent> coded_rows(const TranscodedTensor& tensor, uint32_t number, uint64_t matrix, Target target, uint64_t target_offset,
+                               uint64_t source_offset, uint64_t rows, uint64_t bytes_max);
 
 // Throws kUnsupported for an architecture or expert layout that packs cannot hold, kCorrupt when tensors contradict the
 // metadata, kUsage when the profile is of another model.
 RepackPlan plan_repack(const PlanInputs& inputs);
+
+// The scales that NVFP4 needs beside its blocks, for tensors of `types`: F32 tensors to be added to PlanInputs::derived.
+std::vector<TensorInfo> second_scales(const std::map<std::string, DType>& types, const std::vector<TensorInfo>& tensors);
+
+// The tensors of the source that a plan places, under their names in the pack.
+std::vector<TensorInfo> source_tensors(const PlanInputs& inputs);
 
 // The order of experts in experts.bin as (index into expert_layers, expert): a cached record saves its bytes once for
 // each use, so per byte of cache its benefit is its use count; hottest first, ties and unprofiled layers in natural order.

@@ -118,6 +118,9 @@ void add_gguf(RepackSource& source, size_t shard, GgufHeader header) {
 
 void open_pack(const fs::path& path, RepackSource& source) {
   source.pack = Pack::open(path);
+  if (!source.pack->manifest().reversible()) {
+    fail(ErrorKind::kUnsupported, "{}: its tensors were transcoded, so it cannot be the source of another pack; repack its own source", path.string());
+  }
   source.profile = source.pack->profile();
   for (size_t i = 0; i < source.pack->manifest().sources.size(); ++i) {
     const SourceShard& shard = source.pack->manifest().sources[i];

@@ -41,6 +41,10 @@ void check_existing(std::vector<UnpackedShard>& shards, ThreadTeam& team) {
 
 std::vector<UnpackedShard> unpack(const UnpackOptions& options) {
   const Pack pack = Pack::open(options.pack);
+  if (!pack.manifest().reversible()) {
+    fail(ErrorKind::kUnsupported, "{}: {} of its tensors were transcoded, so it does not give its source back; `tierpack gguf` writes what it holds",
+         options.pack.string(), pack.manifest().transcoded.size());
+  }
   ThreadTeam team(std::max(1, options.jobs));
   std::vector<UnpackedShard> shards;
   for (const SourceShard& shard : pack.manifest().sources) {

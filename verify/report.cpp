@@ -21,6 +21,7 @@ const char* finding_kind_name(Finding::Kind kind) {
     case Finding::Kind::kUnfinished: return "unfinished";
     case Finding::Kind::kUnproved: return "unproved";
     case Finding::Kind::kSuspicious: return "suspicious";
+    case Finding::Kind::kTranscoded: return "transcoded";
   }
   return "";
 }

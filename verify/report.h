@@ -26,11 +26,12 @@ struct Finding {
     kUnfinished,  // what an interrupted download or repack left
     kUnproved,    // nothing to hold the content against
     kSuspicious,  // nothing is wrong that can be proved, but healthy files do not look like this
+    kTranscoded,  // how far the values of a pack are from its source's
   };
   Kind kind = Kind::kStructure;
   std::string where;    // file, relative to the path verified
   std::string message;  // what was found and what was expected
-  // The last four kinds are notes: they do not make a verification fail.
+  // The last five kinds are notes: they do not make a verification fail.
   bool is_problem() const { return kind < Kind::kUnlisted; }
 };
 

@@ -2,12 +2,14 @@
 // shards that the pack promises to give back. Each file is read once, front to back.
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <set>
 
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/threads.h"
+#include "formats/expert_stacks.h"
 #include "formats/gguf.h"
 #include "formats/pack.h"
 #include "formats/pack_layout.h"
@@ -41,7 +43,8 @@ class PackVerification {
       check_metadata();
       check_others();
       if (!options_.against.empty()) check_against();
-      if (options_.deep) check_shards();
+      note_transcoded();
+      if (options_.deep && manifest_.reversible()) check_shards();
     }
     sort_findings(report_);
     give_advice();
@@ -265,6 +268,28 @@ class PackVerification {
       const bool known = name == kPackManifestName || std::any_of(manifest_.files.begin(), manifest_.files.end(),
                                                                   [&](const PackFile& file) { return file.name == name; });
       if (!known) add(Finding::Kind::kUnlisted, name, "is not part of the pack");
+    }
+  }
+
+  // The measured error of what was coded anew, by class of tensor: what the names have in common over the blocks.
+  void note_transcoded() {
+    struct Class {
+      size_t tensors = 0;
+      double sum = 0, largest = 0;
+    };
+    std::map<std::string, Class> classes;
+    for (const Transcoded& item : manifest_.transcoded) {
+      const size_t dot = block_of(item.tensor) < 0 ? std::string::npos : item.tensor.find('.', 4);
+      const std::string name = dot == std::string::npos ? item.tensor : item.tensor.substr(dot + 1);
+      Class& c = classes[fmt::format("{}, {} from {}", name, dtype_name(item.to), dtype_name(item.from))];
+      ++c.tensors;
+      c.sum += item.error;
+      c.largest = std::max(c.largest, item.error);
+    }
+    for (const auto& [name, c] : classes) {
+      add(Finding::Kind::kTranscoded, kPackManifestName,
+          fmt::format("{}: relative squared error {:.3g} on average, {:.3g} at most, over {} tensor{}", name, c.sum / static_cast<double>(c.tensors), c.largest,
+                      c.tensors, c.tensors == 1 ? "" : "s"));
     }
   }
 
