@@ -200,7 +200,7 @@ std::vector<TensorInfo> pack_tensors(const PackManifest& manifest);
 // An open pack. Reading is thread-safe.
 class Pack {
  public:
-  // Reads and checks pack.json, records.bin and metadata.gguf (with their SHA-256); segments are opened, not read, and
+  // Reads and checks pack.json, records.bin, sources.bin and metadata.gguf.zst (with their SHA-256); segments are opened, not read, and
   // their sizes compared.
   static Pack open(const std::filesystem::path& directory);
 

@@ -156,6 +156,7 @@ class ManifestCheck {
                    have.bytes, want.offset, want.bytes);
         }
         check_groups(have.tensor, have.dtype, have.in, have.out);
+        check_scales(have);
       }
       if (layer.gate.in != layer.up.in || layer.gate.out != layer.up.out || layer.down.in != layer.gate.out ||
           layer.down.out != layer.gate.in) {
@@ -171,6 +172,18 @@ class ManifestCheck {
     }
   }
 
+  // One factor of the part, one of each of its rows, or one of each of its blocks of 128 x 128.
+  void check_scales(const ExpertPart& part) const {
+    constexpr uint64_t kBlock = 128;
+    const uint64_t rows = part.scale_rows, columns = part.scale_columns;
+    if (rows == 0 || (rows == 1 && columns == 1)) return;
+    const bool of_rows = rows == part.out && columns == 1;
+    const bool of_blocks = rows == ceil_div(part.out, kBlock) && columns == ceil_div(part.in, kBlock);
+    if (part.dtype == DType::kF8_E4M3 && (of_rows || of_blocks)) return;
+    complain("{}: {} x {} scales do not belong to a part of {} x {} ({})", part.tensor, rows, columns, part.in, part.out,
+             dtype_name(part.dtype));
+  }
+
   // The source's stacks that the parts of a layer came from; a merged gate_up stack gives two parts.
   void add_stacks(const ExpertLayer& layer) {
     const bool merged = layer.gate.tensor == layer.up.tensor;
@@ -183,6 +196,7 @@ class ManifestCheck {
     };
     add(layer.gate, merged ? 2 : 1);
     if (merged) {
+      tensors_.back().merged = true;
       tensors_.push_back({&layer.up.tensor, layer.up.dtype, 0, 0, 0, 0});  // its bytes are gate's
     } else {
       add(layer.up, 1);
@@ -253,6 +267,7 @@ class ManifestCheck {
     DType dtype;
     uint64_t columns, rows, bytes;
     uint64_t found;  // bytes that are in pieces
+    bool merged = false;  // a stack with gate's and up's rows
   };
 
   Tensor& tensor_of(const SourceShard& shard, uint32_t tensor) {
@@ -268,6 +283,9 @@ class ManifestCheck {
 
   void whole_tensor(const SourceShard& shard, const SourcePiece& piece) {
     Tensor& tensor = tensor_of(shard, piece.tensor);
+    if (tensor.dtype == DType::kNVFP4 && tensor.columns % traits(tensor.dtype).block_elements != 0) {
+      complain("{}: tensor '{}' has rows that are filled up; they are only used as rows", shard.path, *tensor.name);
+    }
     if (tensor.bytes != piece.bytes) {
       complain("{}: tensor '{}' has {} bytes, the shard says {}", shard.path, *tensor.name, tensor.bytes, piece.bytes);
     }
@@ -278,6 +296,7 @@ class ManifestCheck {
     const RowPiece& rows = piece.rows;
     Tensor& tensor = tensor_of(shard, piece.tensor);
     const auto wrong = [&](const char* what) { complain("{}: rows of tensor '{}': {}", shard.path, *tensor.name, what); };
+    if (tensor.merged) wrong("a merged stack is only used whole");
     const RowLayout layout{tensor.dtype, rows.transposed ? rows.columns : tensor.columns, rows.field, rows.transposed ? 0 : rows.first_column, rows.columns,
                            rows.tiles};
     if (const auto problem = layout_problem(layout)) wrong(*problem);
@@ -294,6 +313,7 @@ class ManifestCheck {
     use(shard, tensor, piece.bytes / rows.ways);
     if (rows.ways == 1) return;
     Tensor& other = tensor_of(shard, rows.other);
+    if (other.merged) wrong("alternate with those of a merged stack");
     if (other.columns != tensor.columns || other.dtype != tensor.dtype) wrong("alternate with those of an unlike tensor");
     require_rows(other, rows.other_first_row, rows.rows / 2, shard);
     use(shard, other, piece.bytes / 2);

@@ -102,6 +102,17 @@ std::vector<std::byte> encode_sources(const std::vector<SourceShard>& shards) {
 
 namespace {
 
+// Whether a field that means nothing in a piece of this kind is not zero.
+bool has_unused(const SourcePiece& piece, uint32_t flags) {
+  using From = SourcePiece::From;
+  const RowPiece& rows = piece.rows;
+  if (piece.from != From::kSource && piece.offset != 0) return true;
+  if (piece.from == From::kRows) return rows.ways == 1 && (rows.other != 0 || rows.other_first_row != 0);
+  if (piece.from != From::kTensor && piece.tensor != 0) return true;
+  return rows.field != RowField::kValues || rows.other != 0 || rows.first_row != 0 || rows.other_first_row != 0 || rows.rows != 0 ||
+         rows.first_column != 0 || rows.columns != 0 || !(rows.tiles == ColumnTiles{}) || flags != 0;
+}
+
 SourcePiece read_piece(ByteReader& in) {
   const char* const what = "a piece";
   SourcePiece piece;
@@ -129,6 +140,7 @@ SourcePiece read_piece(ByteReader& in) {
   rows.ways = (flags & kAlternate) != 0 ? 2 : 1;
   rows.transposed = (flags & kTransposed) != 0;
   if (in.read<uint64_t>(what) != 0) in.fail_here("expected eight zero bytes");
+  if (has_unused(piece, flags)) in.fail_here("a piece with a field that its kind does not have");
   return piece;
 }
 

@@ -102,7 +102,7 @@ class CopyPass {
     for (uint32_t shard = begin; shard < end; ++shard) {
       const auto [first, last] = share_of(shard);
       const bool whole = first == 0 && last == plan_.extents[shard].size();
-      if (whole && state_.shards[shard] && state_.has_shard(shard) && gathers_done(shard)) {
+      if (whole && state_.shards[shard] && state_.has_shard(shard) && own_gathers_done(shard)) {
         progress_.add(plan_.manifest.sources[shard].bytes);
         continue;
       }
@@ -130,6 +130,7 @@ class CopyPass {
           const MutableBytes bytes = bytes_of(chunks[lane][index].bytes, thread);
           if (is_whole(chunks[lane], begin + lane)) hashes[lane].update(bytes);
           progress_.add(bytes.size());
+          if (options_.on_bytes) options_.on_bytes(bytes.size());
         });
     for (size_t lane = 0; lane < counts.size(); ++lane) {
       if (is_whole(chunks[lane], begin + lane)) finish_shard(static_cast<uint32_t>(begin + lane), hashes[lane].finish());
@@ -147,9 +148,22 @@ class CopyPass {
     journal_.shard(shard, digest);
   }
 
+  // Gathers that are run when this shard is read. Others that need its bytes read them when their own shard's turn comes.
+  bool own_gathers_done(uint32_t shard) const {
+    return std::all_of(plan_.extents[shard].begin(), plan_.extents[shard].end(), [&](const Extent& extent) {
+      return !extent.runs_gather || state_.gathered[plan_.inputs[extent.input].gather] != 0;
+    });
+  }
+
+  // Whether no gather will read this shard again: those it has a part in are done, and every shard that runs one was read to its end.
   bool gathers_done(uint32_t shard) const {
     return std::all_of(plan_.extents[shard].begin(), plan_.extents[shard].end(), [&](const Extent& extent) {
-      return extent.kind != Extent::Kind::kSpan || state_.gathered[plan_.inputs[extent.input].gather] != 0;
+      if (extent.kind != Extent::Kind::kSpan) return true;
+      const uint32_t number = plan_.inputs[extent.input].gather;
+      const Gather& gather = plan_.gathers[number];
+      const auto first = plan_.inputs.begin() + gather.first_input;
+      return state_.gathered[number] != 0 &&
+             std::all_of(first, first + gather.inputs, [&](const GatherInput& input) { return state_.shards[input.shard].has_value(); });
     });
   }
 

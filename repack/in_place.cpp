@@ -40,6 +40,24 @@ class RemovedShard final : public ByteSource {
   std::vector<std::byte> head_;
 };
 
+// The same for the reader of GGUF headers, which reads ahead: zeros follow the head.
+class PaddedHead final : public ByteSource {
+ public:
+  PaddedHead(std::string name, uint64_t size, std::vector<std::byte> head) : name_(std::move(name)), size_(size), head_(std::move(head)) {}
+  uint64_t size() const override { return size_; }
+  const std::string& name() const override { return name_; }
+  void read_at(uint64_t offset, MutableBytes out) const override {
+    std::fill(out.begin(), out.end(), std::byte{0});
+    if (offset >= head_.size()) return;
+    std::copy_n(head_.begin() + static_cast<ptrdiff_t>(offset), std::min<uint64_t>(out.size(), head_.size() - offset), out.begin());
+  }
+
+ private:
+  std::string name_;
+  uint64_t size_;
+  std::vector<std::byte> head_;
+};
+
 uint64_t head_bytes(const RepackShard& shard, const ShardLayout& layout) {
   if (!layout.of_checkpoint) return layout.gaps.empty() ? 0 : layout.gaps.front().bytes;
   std::array<std::byte, 8> first;
@@ -48,6 +66,19 @@ uint64_t head_bytes(const RepackShard& shard, const ShardLayout& layout) {
 }
 
 void write_synced(const fs::path& path, Bytes content) { write_file_atomically(path, content); }
+
+// Whether a source given as `path` is the model in `directory`: the directory, a folder above it, or a file in it.
+bool names_model_in(const fs::path& path, const fs::path& directory) {
+  constexpr int kFoldersBelow = 3;  // see open_gguf()
+  fs::path asked = fs::absolute(path).lexically_normal();
+  if (!asked.has_filename()) asked = asked.parent_path();
+  fs::path folder = directory.lexically_normal();
+  if (asked.parent_path() == folder) return true;
+  for (int i = 0; i <= kFoldersBelow; ++i, folder = folder.parent_path()) {
+    if (asked == folder) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -126,6 +157,8 @@ std::optional<InPlaceState> load_in_place(const fs::path& part, const fs::path& 
   source.name = path.string();
   const fs::path directory = json_string(state, "directory", name);
   const std::vector<std::byte> metadata = read_all(File::open(part / kMetadataName, File::Mode::kRead), GgufLimits::kHeaderBytes);
+  const bool checkpoint = std::any_of(json_member(state, "shards", name).begin(), json_member(state, "shards", name).end(),
+                                      [&](const Json& item) { return json_string(item, "name", name).ends_with(".safetensors"); });
   source.metadata = std::move(read_gguf_header(MemorySource(metadata, kMetadataName)).metadata);
   bool any_removed = false;
   for (const Json& item : json_member(state, "shards", name)) {
@@ -138,6 +171,7 @@ std::optional<InPlaceState> load_in_place(const fs::path& part, const fs::path& 
     if (fs::exists(shard.path)) {
       source.files.push_back(std::make_unique<File>(File::open(shard.path, File::Mode::kRead)));
       shard.bytes = source.files.back().get();
+      if (!checkpoint) source.gguf.headers.push_back(read_gguf_header(*shard.bytes));
       const auto time = fs::last_write_time(shard.path).time_since_epoch();
       shard.time = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
     } else {
@@ -146,14 +180,19 @@ std::optional<InPlaceState> load_in_place(const fs::path& part, const fs::path& 
       any_removed = true;
       std::vector<std::byte> head = read_all(File::open(part / head_name(source.shards.size() - 1), File::Mode::kRead), kStateBytesMax);
       if (Sha256::of(head).hex() != json_string(item, "head", name)) fail(ErrorKind::kCorrupt, "{}: damaged", (part / head_name(source.shards.size() - 1)).string());
+      if (!checkpoint) source.gguf.headers.push_back(read_gguf_header(PaddedHead(shard.path.string(), bytes, head)));
       source.removed.push_back(std::make_unique<RemovedShard>(shard.path.string(), bytes, std::move(head)));
       shard.bytes = source.removed.back().get();
       std::vector<Gap> gaps;
       for (const Json& gap : json_member(item, "gaps", name)) gaps.push_back({gap.at(0).get<uint64_t>(), gap.at(1).get<uint64_t>(), gap.at(2).get<bool>()});
-      if (!shard.name.ends_with(".safetensors")) shard.gaps = std::move(gaps);
+      if (!checkpoint) shard.gaps = std::move(gaps);
     }
   }
   if (!any_removed) return std::nullopt;  // nothing is lost yet: the source itself says everything
+  if (!names_model_in(path, directory)) {
+    fail(ErrorKind::kUsage, "{}: is the unfinished --in-place pack of the model in {}, some of whose shards are deleted already; run that command again to "
+         "finish it, or choose another name for this one", part.string(), directory.string());
+  }
   read_repack_source(source);
   return out;
 }

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 
 #include "base/progress.h"
@@ -31,6 +32,8 @@ struct WriteOptions {
   bool allow_nonfinite = false;
   uint32_t part = 0, parts = 1;  // this process writes share `part` of the source's bytes
   bool remove_sources = false;   // --in-place: delete each shard when its bytes have been read back from the pack
+  // Called with a number of bytes after they were copied or read back, on any thread; what it throws ends the run.
+  std::function<void(uint64_t)> on_bytes = {};
 };
 
 // The files of a pack being written. Thread-safe.

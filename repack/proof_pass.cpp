@@ -88,7 +88,7 @@ class ProofPass {
   ProofPass(const RepackPlan& plan, const CopyState& state, const WriteOptions& options, TargetFiles& files, const fs::path& directory,
             ThreadTeam& team, Progress& progress)
       : plan_(plan), state_(state), max_(options.extent_bytes_max), files_(files), directory_(directory), team_(team), progress_(progress),
-        prover_(plan, state, options.extent_bytes_max, files), manifest_(plan.manifest) {}
+        prover_(plan, state, options.extent_bytes_max, files), on_bytes_(options.on_bytes), manifest_(plan.manifest) {}
 
   PackManifest run() {
     for (size_t i = 0; i < manifest_.sources.size(); ++i) manifest_.sources[i].sha256 = state_.shards[i].value();
@@ -177,6 +177,7 @@ class ProofPass {
       hash.update(piece);
       at = end;
       progress_.add(piece.size());
+      if (on_bytes_) on_bytes_(piece.size());
     }
     require(next == items.size(), size);
     set_digest(target_file_name(target), hash.finish());
@@ -212,6 +213,7 @@ class ProofPass {
   ThreadTeam& team_;
   Progress& progress_;
   const Prover prover_;
+  const std::function<void(uint64_t)>& on_bytes_;
   PackManifest manifest_;
 };
 

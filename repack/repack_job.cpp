@@ -228,14 +228,19 @@ class RepackRun {
       fail(ErrorKind::kUsage, "{}: shards of this model were deleted by --in-place with another profile, version or other options; run that command again to finish it",
            part.path().string());
     }
+    if (resumes_in_place_) return;
     if (other || !fs::exists(part.path() / Journal::file_name(0, 1))) part.clear();
   }
 
   RepackReport write(ThreadTeam& team) {
     const bool shared = options_.parts > 1;
+    if (options_.merge && !fs::is_directory(target_.string() + ".part")) {
+      fail(ErrorKind::kUsage, "{}.part: does not exist, so there are no shares to merge; write them with --part 1/N to --part N/N", target_.string());
+    }
     PartDirectory part(target_, shared ? PartDirectory::Lock::kShared : PartDirectory::Lock::kAlone);
     if (shared || options_.merge || resumes_in_place_) part.keep();
-    WriteOptions write{budget_.extent_bytes, options_.allow_nonfinite, options_.part, options_.parts, options_.in_place};
+    WriteOptions write{budget_.extent_bytes, options_.allow_nonfinite, options_.part, options_.parts, options_.in_place,
+                       options_.on_bytes};
     CopyState state(plan_);
     if (options_.merge) return merge(part, write, state, team);
     take_or_clear(part);
@@ -251,6 +256,12 @@ class RepackRun {
     TargetFiles files(plan_, part.path(), shared || options_.in_place);
     try {
       copy_source(*source_, plan_, write, files, journal, state, team, progress);
+      if (shared) {
+        files.sync();
+        journal.part_done();
+        return finish(RepackReport::Outcome::kPartWritten);
+      }
+      prove_and_publish(part, write, files, state, team, progress);
     } catch (const Error& e) {
       // What was copied is gone on with; after a broken source or a full disk it is not wanted.
       if (e.kind() == ErrorKind::kInterrupted) {
@@ -259,12 +270,6 @@ class RepackRun {
       }
       throw;
     }
-    if (shared) {
-      files.sync();
-      journal.part_done();
-      return finish(RepackReport::Outcome::kPartWritten);
-    }
-    prove_and_publish(part, write, files, state, team, progress);
     return finish(RepackReport::Outcome::kWritten);
   }
 
@@ -320,10 +325,12 @@ class RepackRun {
     // The reader's own checks, before the name is given.
     Pack::open(part.path());
     // What --in-place needs to go on with is there until the pack has its name.
-    if (!options_.in_place) remove_leftovers(part.path());
+    const bool in_place = options_.in_place || resumes_in_place_;
+    if (!in_place) remove_leftovers(part.path());
     part.publish(options_.force && fs::exists(target_));
-    if (!options_.in_place) return;
+    if (!in_place) return;
     remove_leftovers(target_);
+    if (!options_.in_place) return;
     for (const RepackShard& shard : source_->shards) report_.freed_bytes += shard.removable ? shard.bytes->size() : 0;
   }
 

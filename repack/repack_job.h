@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct RepackOptions {
   bool dry_run = false;          // plan only
   std::string tool_version;
   ProgressStyle progress = ProgressStyle::kSilent;
+  // Called with a number of bytes after they were copied or read back, on any thread; what it throws ends the run.
+  std::function<void(uint64_t)> on_bytes = {};
 };
 
 struct RepackReport {

@@ -22,9 +22,10 @@ using testing_support::write_file;
 
 TEST(PackedShard, GivesBackEveryRangeOfTheShard) {
   const TempDirectory dir;
-  const TinyPack tiny;
+  const TinyPack tiny = TinyPack::of_checkpoint();
   tiny.write(dir / "tiny.tierpack");
   const Pack pack = Pack::open(dir / "tiny.tierpack");
+  ASSERT_EQ(tiny.shards.size(), 3u);
   std::mt19937 random(1);
   for (size_t i = 0; i < tiny.shards.size(); ++i) {
     const PackedShard shard(pack, i);
@@ -40,6 +41,35 @@ TEST(PackedShard, GivesBackEveryRangeOfTheShard) {
           << "shard " << i << " [" << offset << ", +" << out.size() << ")";
     }
   }
+}
+
+// Piece by piece: each alone, its halves, every byte of its first and last rows.
+TEST(PackedShard, GivesBackEveryPieceOfACheckpoint) {
+  const TempDirectory dir;
+  const TinyPack tiny = TinyPack::of_checkpoint();
+  tiny.write(dir / "tiny.tierpack");
+  const Pack pack = Pack::open(dir / "tiny.tierpack");
+  const PackedShard shard(pack, 2);
+  const std::vector<std::byte>& want = tiny.shards[2];
+  const auto same = [&](uint64_t offset, uint64_t bytes) {
+    std::vector<std::byte> out(bytes);
+    shard.read_at(offset, out);
+    return std::equal(out.begin(), out.end(), want.begin() + static_cast<ptrdiff_t>(offset));
+  };
+  uint64_t at = 0;
+  for (size_t i = 0; i < shard.shard().pieces.size(); ++i) {
+    const SourcePiece& piece = shard.shard().pieces[i];
+    EXPECT_TRUE(same(at, piece.bytes)) << "piece " << i;
+    EXPECT_TRUE(same(at, piece.bytes / 2)) << "piece " << i;
+    EXPECT_TRUE(same(at + piece.bytes / 2, piece.bytes - piece.bytes / 2)) << "piece " << i;
+    for (uint64_t k = 0; k < std::min<uint64_t>(piece.bytes, 300); ++k) {
+      EXPECT_TRUE(same(at + k, 1)) << "piece " << i << " byte " << k;
+      EXPECT_TRUE(same(at + piece.bytes - 1 - k, 1)) << "piece " << i << " byte " << k << " from its end";
+      EXPECT_TRUE(same(at + k, std::min<uint64_t>(97, piece.bytes - k))) << "piece " << i << " from byte " << k;
+    }
+    at += piece.bytes;
+  }
+  EXPECT_EQ(at, want.size());
 }
 
 std::vector<DType> quantised_types() {

@@ -36,6 +36,32 @@ TEST(PartDirectory, LeavesNothingWhenAbandoned) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
+TEST(PartDirectory, KeepsWhatItFindsAndWhatItIsToldTo) {
+  const TempDirectory dir;
+  {
+    PartDirectory part(dir / "a");
+    write_file(part.path() / "x", "1");
+    part.keep();
+  }
+  {
+    PartDirectory part(dir / "a");
+    EXPECT_EQ(read_file(part.path() / "x"), "1");
+    part.keep();
+    part.keep(false);
+  }
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+TEST(PartDirectory, SharesAreWrittenAtTheSameTime) {
+  const TempDirectory dir;
+  PartDirectory one(dir / "a", PartDirectory::Lock::kShared);
+  PartDirectory two(dir / "a", PartDirectory::Lock::kShared);
+  EXPECT_EQ(thrown_by([&] { const PartDirectory alone(dir / "a"); }).kind, ErrorKind::kUsage);
+  one.keep();
+  two.keep();
+  EXPECT_TRUE(fs::exists(dir / "a.part"));
+}
+
 TEST(PartDirectory, NeverReplacesUnasked) {
   const TempDirectory dir;
   PartDirectory part(dir / "a");
@@ -62,13 +88,21 @@ TEST(PartDirectory, OneWriterAtATime) {
 TEST(PartDirectory, RemovesOnlyPlainFiles) {
   const TempDirectory dir;
   fs::create_directories(dir / "a.part/folder");
-  EXPECT_EQ(thrown_by([&] { const PartDirectory part(dir / "a"); }).kind, ErrorKind::kUsage);
+  {
+    PartDirectory part(dir / "a");
+    EXPECT_EQ(thrown_by([&] { part.clear(); }).kind, ErrorKind::kUsage);
+  }
   EXPECT_TRUE(fs::exists(dir / "a.part/folder"));
   fs::remove(dir / "a.part/folder");
   write_file(dir / "precious", "x");
   fs::create_symlink(dir / "precious", dir / "a.part/link");
-  { const PartDirectory part(dir / "a"); }
+  {
+    PartDirectory part(dir / "a");
+    part.clear();
+    EXPECT_TRUE(fs::is_empty(part.path()));
+  }
   EXPECT_EQ(read_file(dir / "precious"), "x");
+  EXPECT_FALSE(fs::exists(dir / "a.part"));
   // A link in the part's place is not followed.
   fs::create_directories(dir / "elsewhere");
   write_file(dir / "elsewhere/x", "x");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/zstd.h"
 #include "formats/row_groups.h"
 #include "tests/support/errors.h"
 #include "tests/support/moe_gguf.h"
@@ -24,7 +25,7 @@ PlanInputs inputs_for(const MoeGguf& model, uint64_t extent_bytes_max) {
   for (size_t i = 0; i < files.size(); ++i) {
     const GgufHeader header = read_gguf_header(MemorySource(files[i], "shard"));
     if (i == 0) inputs.metadata = header.metadata;
-    ShardLayout shard{fmt::format("shard{}", i), files[i].size(), header.tensors, {{0, header.data_offset, false}}};
+    ShardLayout shard{fmt::format("shard{}", i), files[i].size(), header.tensors, {{0, header.data_offset, false}}, {}, false};
     std::sort(shard.tensors.begin(), shard.tensors.end(),
               [](const TensorInfo& a, const TensorInfo& b) { return a.offset < b.offset; });
     uint64_t at = header.data_offset;
@@ -85,7 +86,7 @@ TEST(RepackPlan, CuttingDoesNotShowInTheManifest) {
 
 TEST(RepackPlan, GroupsAreNeverCut) {
   const PlanInputs inputs = inputs_for({.seed = 8, .layers = 3, .experts = 3, .hidden = 4096, .ff = 256, .key_rows = 77}, kExtentBytesMin);
-  EXPECT_EQ(extent_bytes_needed(inputs.shards, "test"), kExtentBytesMin);
+  EXPECT_EQ(extent_bytes_needed(inputs.shards, {}, "test"), kExtentBytesMin);
   const RepackPlan plan = plan_repack(inputs);
   size_t groups = 0;
   for (const Extent& extent : plan.extents.at(0)) {
@@ -100,7 +101,8 @@ TEST(RepackPlan, GroupsAreNeverCut) {
 
 TEST(RepackPlan, SplitKeysStayWithTheShards) {
   const RepackPlan plan = plan_repack(inputs_for({.seed = 8, .alignment = 128, .shards = 3}, kExtentBytesMin));
-  const GgufHeader header = read_gguf_header(MemorySource(plan.metadata_gguf, "metadata.gguf"));
+  const std::vector<std::byte> metadata = zstd_decompress(plan.metadata, uint64_t{1} << 20, "metadata");
+  const GgufHeader header = read_gguf_header(MemorySource(metadata, "metadata"));
   EXPECT_TRUE(header.tensors.empty());
   EXPECT_TRUE(header.metadata.has("qwen3moe.expert_count"));
   for (const auto& [key, value] : header.metadata.entries()) EXPECT_FALSE(key.starts_with("split.")) << key;

@@ -198,7 +198,7 @@ class Mapped {
   repack::HfMapping mapping;
 
  private:
-  static uint64_t tiled(const repack::ColumnTiles& t, uint64_t column) {
+  static uint64_t tiled(const ColumnTiles& t, uint64_t column) {
     if (t.groups == 0) return column;
     const uint64_t block = column / t.block, g = block / t.per_group, j = block % t.per_group;
     return (j * t.groups + g) * t.block + column % t.block;

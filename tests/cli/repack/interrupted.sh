@@ -1,4 +1,4 @@
-# Ctrl-C at any moment: exit code 130 and nothing left, or the whole pack.
+# Ctrl-C at any moment: exit code 130 and no pack, or the whole pack. What was copied is kept, and the same command goes on with it.
 moe_gguf_tool source noise layers=2 experts=64 hidden=512 ff=256 >/dev/null
 tierpack repack source --allow-nonfinite --to whole.tierpack >/dev/null
 for delay in 0.00 0.01 0.02 0.03 0.05 0.08 0.13; do
@@ -14,6 +14,9 @@ for delay in 0.00 0.01 0.02 0.03 0.05 0.08 0.13; do
     2 | 130) ;;
     *) echo "exit code $code" ;;
   esac
-  if [ -e a.tierpack ] || [ -e a.tierpack.part ]; then echo "left behind:"; ls; fi
+  if [ -e a.tierpack ]; then echo "left behind:"; ls; fi
 done
+tierpack repack source --allow-nonfinite --to a.tierpack >/dev/null
+diff -r whole.tierpack a.tierpack && echo "the pack is whole"
+if [ -e a.tierpack.part ]; then echo "left behind:"; ls; fi
 echo done
