@@ -224,6 +224,10 @@ class ManifestCheck {
   }
 
   void sources() {
+    for (const Transcoded& item : pack_.transcoded) {
+      if (names_.count(item.tensor) == 0) complain("tensor '{}' was transcoded, but is not there", item.tensor);
+      if (!(item.error >= 0) || item.error > 1e30) complain("tensor '{}': impossible error", item.tensor);
+    }
     std::unordered_set<std::string> paths;
     uint64_t source_at = 0;
     if (pack_.sources.empty()) complain("names no source shard");
@@ -232,6 +236,10 @@ class ManifestCheck {
         complain("source shard '{}' is not a plain file name", shard.path);
       }
       if (!paths.insert(shard.path).second) complain("source shard {} appears twice", shard.path);
+      if (!pack_.reversible()) {
+        if (!shard.pieces.empty()) complain("{}: a transcoded pack has no pieces of its source", shard.path);
+        continue;
+      }
       uint64_t bytes = 0;
       for (const SourcePiece& piece : shard.pieces) {
         if (piece.bytes == 0 || piece.bytes > kFileBytesMax) complain("{}: a piece of {} bytes", shard.path, piece.bytes);
@@ -252,7 +260,7 @@ class ManifestCheck {
       if (source_at > kFileBytesMax) complain("{}: {} would be impossibly large", shard.path, kPackSourceName);
     }
     for (const Tensor& tensor : tensors_) {
-      const bool computed = tensor.found == 0 && (tensor.dtype == DType::kF32 || !pack_.transcoded.empty());
+      const bool computed = tensor.found == 0 && (tensor.dtype == DType::kF32 || !pack_.reversible());
       if (tensor.found != tensor.bytes && !computed) {
         complain("tensor '{}' has {} bytes, of which the source's files hold {}", *tensor.name, tensor.bytes, tensor.found);
       }

@@ -1,12 +1,17 @@
 // The first pass of a repack: every byte of the source is read once, hashed, and put into its place.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <map>
 #include <memory>
 #include <set>
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "formats/dequant.h"
 #include "formats/float_scan.h"
+#include "formats/quantize.h"
+#include "formats/row_groups.h"
 #include "repack/pack_writer.h"
 #include "verify/ordered_lanes.h"
 
@@ -86,7 +91,8 @@ class CopyPass {
       if (state_.written[i] != 0) continue;
       throw_if_interrupted();
       const DerivedWrite& item = plan_.derived[i];
-      const std::vector<float> values = source_.derive(item.derived, item.matrix);
+      const std::vector<float> values = values_of(item);
+      for (const float value : values) require_finite(value, item);
       TIERPACK_CHECK(values.size() * sizeof(float) == item.bytes);
       const Bytes bytes = std::as_bytes(std::span(values));
       files_.write(item.target, item.offset, bytes);
@@ -94,6 +100,61 @@ class CopyPass {
       state_.written[i] = 1;
       journal_.derived(i, state_.derived[i]);
     }
+  }
+
+  std::vector<float> values_of(const DerivedWrite& item) {
+    if (item.derived < source_.derived.size()) return source_.derive(item.derived, item.matrix);
+    // Scales of transcoded tensors follow the source's, in the order of those that have one.
+    uint32_t left = item.derived - static_cast<uint32_t>(source_.derived.size());
+    for (uint32_t i = 0; i < plan_.transcoded.size(); ++i) {
+      if (plan_.transcoded[i].to == DType::kNVFP4 && left-- == 0) return {second_scale(i, item.matrix)};
+    }
+    TIERPACK_CHECK(false);
+    return {};
+  }
+
+  void require_finite(float value, const DerivedWrite& item) const {
+    if (options_.allow_nonfinite || std::isfinite(value)) return;
+    const std::string& name = item.derived < source_.derived.size() ? source_.derived[item.derived].name : source_.name;
+    fail(ErrorKind::kCorrupt, "{}: {} has values that are not finite; no pack was written. Fetch the file again, or pass --allow-nonfinite", source_.name, name);
+  }
+
+  // The scale beside the NVFP4 blocks of a matrix: found by reading all of it before its first rows are coded.
+  float second_scale(uint32_t number, uint64_t matrix) {
+    const TranscodedTensor& tensor = plan_.transcoded[number];
+    if (tensor.to != DType::kNVFP4) return 1;
+    const std::lock_guard lock(scales_mutex_);
+    const auto [at, fresh] = scales_.try_emplace({number, matrix}, 1.0f);
+    if (!fresh) return at->second;
+    float largest = 0;
+    std::vector<std::byte> bytes;
+    std::vector<float> values;
+    for (uint32_t shard = 0; shard < plan_.extents.size(); ++shard) {
+      for (const Extent& extent : coded_extents(shard, number, matrix)) {
+        bytes.resize(extent.source_bytes);
+        source_.shards[shard].bytes->read_at(extent.source_offset, bytes);
+        values.resize(extent.source_bytes / row_bytes(tensor.from, tensor.columns) * tensor.columns);
+        for (uint64_t r = 0; r < values.size() / tensor.columns; ++r) {
+          dequantize_row(tensor.from, bytes.data() + r * row_bytes(tensor.from, tensor.columns), &values[r * tensor.columns], tensor.columns);
+        }
+        for (const float value : values) largest = std::max(largest, std::abs(value));
+      }
+    }
+    at->second = nvfp4_tensor_scale(largest);
+    return at->second;
+  }
+
+  std::vector<Extent> coded_extents(uint32_t shard, uint32_t number, uint64_t matrix) {
+    if (coded_index_.empty()) {
+      coded_index_.resize(plan_.extents.size());
+      for (uint32_t i = 0; i < plan_.extents.size(); ++i) {
+        for (const Extent& extent : plan_.extents[i]) {
+          if (extent.kind == Extent::Kind::kTranscode) coded_index_[i][{extent.transcoded, extent.matrix}].push_back(extent);
+        }
+      }
+    }
+    const auto found = coded_index_[shard].find({number, matrix});
+    return found == coded_index_[shard].end() ? std::vector<Extent>{} : found->second;
   }
 
   void copy_shards(uint32_t begin, uint32_t end) {
@@ -182,13 +243,35 @@ class CopyPass {
     const Xxh128 sum = xxh3_128(part);
     const bool there = state_.stored[shard][index] != 0 && state_.extents[shard][index] == sum;
     Scratch& mine = scratch_[static_cast<size_t>(thread)];
-    if (extent.kind != Extent::Kind::kSpan && !there) {
+    if (extent.kind == Extent::Kind::kTranscode && !there) {
+      transcode(shard, index, part, mine);
+    } else if (extent.kind != Extent::Kind::kSpan && extent.kind != Extent::Kind::kSkip && !there) {
       files_.write(extent.target, extent.target_offset, codec_.encode(extent, part, buffer(mine.target)));
     }
     if (!there) journal_.extent(shard, index, sum, extent.target_bytes);
     state_.extents[shard][index] = sum;
     state_.stored[shard][index] = 1;
     if (extent.runs_gather) run_gather(extent.input, part, mine);
+  }
+
+  void transcode(uint32_t shard, size_t index, Bytes part, Scratch& mine) {
+    const Extent& extent = plan_.extents[shard][index];
+    const TranscodedTensor& tensor = plan_.transcoded[extent.transcoded];
+    Transcoder::Rows rows{tensor.name, tensor.from, tensor.to, tensor.columns, part.size() / row_bytes(tensor.from, tensor.columns), extent.matrix,
+                          tensor.matrices, second_scale(extent.transcoded, extent.matrix)};
+    const MutableBytes values = buffer(mine.rows);
+    const MutableBytes out = buffer(mine.input).first(rows.rows * row_bytes(tensor.to, tensor.columns));
+    const CodingError error =
+        options_.transcoder->encode(rows, part, {reinterpret_cast<float*>(values.data()), rows.rows * tensor.columns}, out);
+    Bytes stored = out;
+    if (has_row_groups(tensor.to, kGroupRows)) {
+      const MutableBytes groups = buffer(mine.target).first(out.size());
+      to_row_groups(tensor.to, rows.rows, tensor.columns, out, groups);
+      stored = groups;
+    }
+    files_.write(extent.target, extent.target_offset, stored);
+    state_.coded[shard][index] = {xxh3_128(stored), error.error, error.square};
+    journal_.coded(shard, index, state_.coded[shard][index]);
   }
 
   // `part` is the input that is at hand; the others were read with their shards or will be, and are read once more here.
@@ -285,6 +368,9 @@ class CopyPass {
   const ExtentCodec codec_;
   std::vector<Scratch> scratch_;
   std::set<uint32_t> removed_;
+  std::mutex scales_mutex_;
+  std::map<std::pair<uint32_t, uint64_t>, float> scales_;  // of transcoded matrices
+  std::vector<std::map<std::pair<uint32_t, uint64_t>, std::vector<Extent>>> coded_index_;  // by shard
 };
 
 }  // namespace

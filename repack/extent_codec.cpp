@@ -67,7 +67,9 @@ Bytes ExtentCodec::encode(const Extent& extent, Bytes source, MutableBytes buffe
       fill_pages(plan_.manifest.rows[extent.table], extent.target_offset / kPageBytes, source, stored);
       return stored;
     case Extent::Kind::kZeros:
-    case Extent::Kind::kSpan: break;
+    case Extent::Kind::kSpan:
+    case Extent::Kind::kTranscode:
+    case Extent::Kind::kSkip: break;
   }
   TIERPACK_CHECK(false);
   return {};

@@ -18,7 +18,7 @@ constexpr uint64_t kHeaderBytes = 40;
 constexpr uint64_t kEntryBytes = 64;
 constexpr uint64_t kSyncBytes = uint64_t{512} << 20;  // of pack, between two times that journal and pack are synced
 
-enum Kind : uint32_t { kExtent = 1, kGather = 2, kDerived = 3, kShard = 4, kVerified = 5, kPartDone = 6 };
+enum Kind : uint32_t { kExtent = 1, kGather = 2, kDerived = 3, kShard = 4, kVerified = 5, kPartDone = 6, kCoded = 7 };
 
 std::vector<std::byte> header_of(uint32_t part, uint32_t parts, const Xxh128& plan) {
   std::vector<std::byte> out(kHeaderBytes);
@@ -58,6 +58,7 @@ CopyState::CopyState(const RepackPlan& plan)
   for (const std::vector<Extent>& of_shard : plan.extents) {
     extents.emplace_back(of_shard.size());
     stored.emplace_back(of_shard.size());
+    if (!plan.transcoded.empty()) coded.emplace_back(of_shard.size());
   }
 }
 
@@ -123,6 +124,11 @@ bool Journal::read(const File& file, uint32_t part, uint32_t parts, const Xxh128
             if (!good) break;
             state.extents[entry.shard][entry.index] = entry.sum();
             state.stored[entry.shard][entry.index] = 1;
+            break;
+          case kCoded:
+            good = entry.shard < state.coded.size() && entry.index < state.coded[entry.shard].size();
+            if (!good) break;
+            state.coded[entry.shard][entry.index] = {entry.sum(), load<double>(&entry.payload[16]), load<double>(&entry.payload[24])};
             break;
           case kGather:
             good = entry.index < state.gathers.size();
@@ -221,6 +227,13 @@ void Journal::flush() {
 void Journal::extent(uint32_t shard, uint64_t index, const Xxh128& sum, uint64_t bytes) {
   add(Entry::with_sum(kExtent, shard, index, sum), bytes);
 }
+void Journal::coded(uint32_t shard, uint64_t index, const CopyState::Coded& coded) {
+  Entry entry = Entry::with_sum(kCoded, shard, index, coded.sum);
+  store(&entry.payload[16], coded.error);
+  store(&entry.payload[24], coded.square);
+  add(entry, 0);
+}
+
 void Journal::gather(uint64_t index, const Xxh128& sum, uint64_t bytes) { add(Entry::with_sum(kGather, 0, index, sum), bytes); }
 void Journal::derived(uint64_t index, const Xxh128& sum) { add(Entry::with_sum(kDerived, 0, index, sum), 0); }
 

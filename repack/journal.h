@@ -25,6 +25,12 @@ struct CopyState {
   std::vector<std::vector<uint8_t>> stored;      // extents that are in the pack (spans: that were read)
   std::vector<Xxh128> gathers;                   // of the checksums of their inputs
   std::vector<uint8_t> gathered;
+  // Transcoded extents, like plan.extents; empty in other plans.
+  struct Coded {
+    Xxh128 sum;  // of the bytes written
+    double error = 0, square = 0;
+  };
+  std::vector<std::vector<Coded>> coded;
   std::vector<Xxh128> derived;                   // of the bytes written
   std::vector<uint8_t> written;                  // derived values that are in the pack
   std::vector<std::optional<Sha256Digest>> shards;
@@ -45,6 +51,7 @@ class Journal {
   // Bytes that entries wait for, and how they get onto the disk.
   void on_sync(std::function<void()> sync) { sync_ = std::move(sync); }
   void extent(uint32_t shard, uint64_t index, const Xxh128& sum, uint64_t bytes);
+  void coded(uint32_t shard, uint64_t index, const CopyState::Coded& coded);  // before the extent itself
   void gather(uint64_t index, const Xxh128& sum, uint64_t bytes);
   void derived(uint64_t index, const Xxh128& sum);
   void shard(uint32_t shard, const Sha256Digest& digest);

@@ -19,6 +19,7 @@
 #include "repack/journal.h"
 #include "repack/repack_plan.h"
 #include "repack/repack_source.h"
+#include "repack/transcode.h"
 
 namespace tierpack::repack {
 
@@ -34,6 +35,7 @@ struct WriteOptions {
   bool remove_sources = false;   // --in-place: delete each shard when its bytes have been read back from the pack
   // Called with a number of bytes after they were copied or read back, on any thread; what it throws ends the run.
   std::function<void(uint64_t)> on_bytes = {};
+  const Transcoder* transcoder = nullptr;  // of plans that have transcoded tensors
 };
 
 // The files of a pack being written. Thread-safe.

@@ -43,6 +43,8 @@ class Prover {
     switch (item.kind) {
       case Item::Kind::kExtent: {
         const Extent& extent = plan_.extents[item.shard][item.index];
+        // What was coded anew cannot give its source back: it is what was written.
+        if (extent.kind == Extent::Kind::kTranscode) return xxh3_128(stored) == state_.coded[item.shard][item.index].sum;
         const std::optional<Bytes> source = codec_.decode(extent, stored, {buffers.source.get(), max_});
         return source && xxh3_128(*source) == state_.extents[item.shard][item.index];
       }
@@ -92,6 +94,7 @@ class ProofPass {
 
   PackManifest run() {
     for (size_t i = 0; i < manifest_.sources.size(); ++i) manifest_.sources[i].sha256 = state_.shards[i].value();
+    add_transcoded();
     progress_.set_phase("reading back");
     team_.for_each(kTargets, [&](size_t i) {
       // The largest file first: it is the longest sequence.
@@ -105,6 +108,24 @@ class ProofPass {
   }
 
  private:
+  // The measured error of each transcoded tensor: its extents' sums in the order of the source.
+  void add_transcoded() {
+    std::vector<CopyState::Coded> sums(plan_.transcoded.size());
+    for (uint32_t shard = 0; !sums.empty() && shard < plan_.extents.size(); ++shard) {
+      for (size_t i = 0; i < plan_.extents[shard].size(); ++i) {
+        if (plan_.extents[shard][i].kind != Extent::Kind::kTranscode) continue;
+        CopyState::Coded& sum = sums[plan_.extents[shard][i].transcoded];
+        sum.error += state_.coded[shard][i].error;
+        sum.square += state_.coded[shard][i].square;
+      }
+    }
+    manifest_.transcoded.clear();
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const TranscodedTensor& tensor = plan_.transcoded[i];
+      manifest_.transcoded.push_back({tensor.name, tensor.from, tensor.to, sums[i].square > 0 ? sums[i].error / sums[i].square : 0});
+    }
+  }
+
   // What a target holds, as it lies there.
   std::vector<Item> items_of(Target target) const {
     std::vector<Item> out;

@@ -1,5 +1,6 @@
 #include "repack/repack.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -21,6 +22,8 @@ struct Options {
   std::string profile;
   std::string memory = "1GiB";
   std::string part;
+  std::vector<std::string> transcode;
+  std::string imatrix;
   bool json = false;
 };
 
@@ -77,6 +80,7 @@ void print_json(const Options& options, const RepackReport& report) {
                  {"profile_id", manifest.profile_id ? Json(manifest.profile_id->hex()) : Json(nullptr)},
                  {"routing_id", manifest.routing_id.hex()},
                  {"reversible", manifest.reversible()},
+                 {"transcoded", manifest.transcoded.size()},
                  {"kept_only", report.kept_only},
                  {"resumed_bytes", report.resumed_bytes},
                  {"freed_bytes", report.freed_bytes},
@@ -106,6 +110,12 @@ void print_table(const Options& options, const RepackReport& report) {
              proved > 0 && report.outcome != RepackReport::Outcome::kPlanned
                  ? fmt::format(", {} proved by {}", proved, report.proved_by.front())
                  : "");
+  if (!manifest.reversible() && report.outcome == RepackReport::Outcome::kWritten) {
+    double largest = 0;
+    for (const Transcoded& item : manifest.transcoded) largest = std::max(largest, item.error);
+    fmt::print("  coded anew        {} tensors, relative squared error at most {:.3g}: this pack does not give its source back\n", manifest.transcoded.size(),
+               largest);
+  }
   if (report.resumed_bytes > 0) fmt::print("  resumed   {:>10}  of the source were copied by an earlier run\n", format_size(report.resumed_bytes));
   if (report.freed_bytes > 0) fmt::print("  freed     {:>10}  of shards that the pack gives back\n", format_size(report.freed_bytes));
   if (!report.kept_only.empty()) {
@@ -151,6 +161,9 @@ CommandRun setup_repack(CLI::App& app) {
   app.add_option("--jobs", options->job.jobs, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_flag("--allow-nonfinite", options->job.allow_nonfinite, "Pack block scales that are NaN or infinite all the same");
   app.add_flag("--force", options->job.force, "Replace another pack of that name");
+  CLI::Option* transcode = app.add_option("--transcode", options->transcode,
+                                          "REGEX=TYPE: code tensors whose name the expression is found in anew (lossy; the first rule that fits counts)");
+  app.add_option("--imatrix", options->imatrix, "Importance matrix that weighs the columns of transcoded tensors")->needs(transcode);
   CLI::Option* part = app.add_option("--part", options->part, "Write share I of N only (I/N); other processes write the others");
   app.add_flag("--merge", options->job.merge, "All shares are written: prove them and give the pack its name")->excludes(part);
   app.add_flag("--in-place", options->job.in_place,
@@ -166,10 +179,13 @@ CommandRun setup_repack(CLI::App& app) {
       "  tierpack repack models/pebble --to pebble.tierpack\n"
       "  tierpack repack models/pebble --to pebble.tierpack --profile pebble.profile.json --force\n"
       "  tierpack repack pebble.tierpack --to pebble-hot.tierpack --profile pebble.profile.json\n"
+      "  tierpack repack Qwen3-BF16/ --to qwen3-q4.tierpack --transcode 'ffn_.*_exps=Q4_K' --imatrix imatrix.gguf\n"
       "  tierpack repack Qwen3-NVFP4/ --to qwen3.tierpack --in-place\n"
       "  tierpack repack big/ --to big.tierpack --part 2/8     (on each of 8 machines; then once with --merge)");
   return [options] {
     options->job.memory = parse_size(options->memory);
+    for (const std::string& rule : options->transcode) options->job.transcode.push_back(parse_transcode_rule(rule));
+    if (!options->imatrix.empty()) options->job.imatrix = options->imatrix;
     if (!options->part.empty()) parse_part(options->part, options->job);
     if (!options->profile.empty()) options->job.profile = options->profile;
     options->job.tool_version = TIERPACK_VERSION;

@@ -74,7 +74,9 @@ std::optional<PackManifest> find_same_pack(const fs::path& target, const RepackP
     const PackManifest have = Pack::open(target).manifest();
     const PackManifest& want = plan.manifest;
     const bool same = have.tool_version == want.tool_version && have.routing_id == want.routing_id &&
-                      have.profile_id == want.profile_id &&
+                      have.profile_id == want.profile_id && have.nonfinite_allowed == want.nonfinite_allowed &&
+                      std::equal(have.transcoded.begin(), have.transcoded.end(), want.transcoded.begin(), want.transcoded.end(),
+                                 [](const Transcoded& a, const Transcoded& b) { return a.tensor == b.tensor && a.to == b.to; }) &&
                       std::equal(have.sources.begin(), have.sources.end(), want.sources.begin(), want.sources.end(),
                                  [](const SourceShard& a, const SourceShard& b) { return a.path == b.path && a.bytes == b.bytes; });
     return same ? std::optional(have) : std::nullopt;
@@ -166,8 +168,11 @@ class RepackRun {
   }
 
   void make_plan() {
+    if (options_.in_place && !options_.transcode.empty()) {
+      fail(ErrorKind::kUsage, "--in-place deletes what the pack gives back, and a transcoded pack gives nothing back: leave out one of --in-place and --transcode");
+    }
     if (options_.in_place) require_removable(*source_);
-    budget_ = divide_memory(options_.memory, options_.jobs, extent_bytes_needed(source_->layouts, source_->tensors, source_->name));
+    budget_ = divide_memory(options_.memory, options_.jobs, extent_bytes_needed(source_->layouts, source_->tensors, source_->name, !options_.transcode.empty()));
     if (!routing_id_) routing_id_ = routing_id(*source_, read_model_config(source_->metadata).layers);
     PlanInputs inputs;
     inputs.routing_id = *routing_id_;
@@ -175,6 +180,14 @@ class RepackRun {
     inputs.tensors = source_->tensors;
     inputs.derived = source_->derived;
     inputs.metadata = std::move(source_->metadata);
+    if (!options_.transcode.empty()) {
+      const std::vector<TensorInfo> tensors = source_tensors(inputs);
+      inputs.transcode = transcoded_types(options_.transcode, tensors, source_->name);
+      for (const TensorInfo& scale : second_scales(inputs.transcode, tensors)) inputs.derived.push_back(scale);
+      std::optional<Imatrix> imatrix;
+      if (options_.imatrix) imatrix = read_imatrix(*options_.imatrix);
+      transcoder_.emplace(std::move(imatrix));
+    }
     inputs.nonfinite_allowed = options_.allow_nonfinite;
     inputs.source_name = source_->name;
     inputs.tool_version = options_.tool_version;
@@ -241,6 +254,7 @@ class RepackRun {
     if (shared || options_.merge || resumes_in_place_) part.keep();
     WriteOptions write{budget_.extent_bytes, options_.allow_nonfinite, options_.part, options_.parts, options_.in_place,
                        options_.on_bytes};
+    if (transcoder_) write.transcoder = &*transcoder_;
     CopyState state(plan_);
     if (options_.merge) return merge(part, write, state, team);
     take_or_clear(part);
@@ -348,6 +362,7 @@ class RepackRun {
   bool resumes_in_place_ = false;
   std::vector<ShardLayout> kept_layouts_;  // for --in-place
   Metadata kept_metadata_;
+  std::optional<Transcoder> transcoder_;
   CopyBudget budget_;
   RepackPlan plan_;
   Xxh128 number_;

@@ -10,6 +10,7 @@
 
 #include "base/progress.h"
 #include "formats/pack.h"
+#include "repack/transcode.h"
 
 namespace tierpack::repack {
 
@@ -25,6 +26,8 @@ struct RepackOptions {
   int jobs = 1;
   bool allow_nonfinite = false;  // pack block scales that are NaN or infinite
   bool force = false;            // replace another pack at the target
+  std::vector<TranscodeRule> transcode;  // tensors to be coded anew; the pack then does not give its source back
+  std::optional<std::filesystem::path> imatrix;  // weighs the columns of transcoded tensors
   bool in_place = false;         // delete each shard of weights once the pack gives it back
   uint32_t part = 0, parts = 1;  // write only share `part` (0-based) of `parts`; see `merge`
   bool merge = false;            // all shares are written: prove them and give the pack its name

@@ -537,6 +537,7 @@ RepackPlan plan_repack(const PlanInputs& inputs) {
     for (const ShardLayout& shard : inputs.shards) cutter.cut(shard);
     source_bin_bytes = cutter.source_bin_bytes();
   }
+  for (const TranscodedTensor& tensor : plan.transcoded) manifest.transcoded.push_back({tensor.name, tensor.from, tensor.to, 0});
   list_files(plan, source_bin_bytes);
   return plan;
 }
