@@ -15,8 +15,8 @@
 
 #include "base/progress.h"
 #include "base/threads.h"
+#include "repack/copy_journal.h"
 #include "repack/extent_codec.h"
-#include "repack/journal.h"
 #include "repack/repack_plan.h"
 #include "repack/repack_source.h"
 #include "repack/transcode.h"

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "repack/copy_journal.h"
 #include "repack/in_place.h"
-#include "repack/journal.h"
 #include "repack/pack_writer.h"
 #include "repack/part_directory.h"
 #include "repack/repack_plan.h"

@@ -340,33 +340,6 @@ TEST(PackFormat, HostileRecordsAreRefused) {
   EXPECT_TRUE(refused(with_u64(64, 1)));                       // zeros
 }
 
-TEST(PackFormat, ScalesOfExpertsHaveTheirPlaceAndShape) {
-  const TinyPack tiny = TinyPack::of_checkpoint();
-  const Json good = parse_json(tiny.pack_json, "tiny");
-  const auto refused = [&](const char* part, const char* key, uint64_t value) {
-    Json json = good;
-    json["experts"][1][part]["scales"][key] = value;
-    return thrown_by([&] { parse(tiny, with_seal(json)); }).kind == ErrorKind::kCorrupt;
-  };
-  EXPECT_FALSE(refused("gate", "rows", 1));
-  EXPECT_TRUE(refused("gate", "rows", 2));
-  EXPECT_TRUE(refused("gate", "rows", 0));
-  EXPECT_TRUE(refused("gate", "columns", 0));
-  EXPECT_TRUE(refused("gate", "columns", UINT32_MAX));
-  EXPECT_TRUE(refused("gate", "rows", uint64_t{1} << 32));
-  EXPECT_TRUE(refused("gate", "offset", 4353));
-  EXPECT_TRUE(refused("up", "offset", 4352));
-  EXPECT_TRUE(refused("down", "rows", 63));
-  EXPECT_TRUE(refused("down", "columns", 2));
-  // In the same 256 bytes.
-  Json json = good;
-  json["experts"][1]["down"]["scales"]["rows"] = 32;
-  json["experts"][1]["down"]["scales"]["columns"] = 2;
-  const Thrown shape = thrown_by([&] { parse(tiny, with_seal(json)); });
-  EXPECT_EQ(shape.kind, ErrorKind::kCorrupt);
-  EXPECT_THAT(shape.message, HasSubstr("32 x 2 scales"));
-}
-
 TEST(PackReader, ReadsEveryRecordAndRow) {
   const TempDirectory dir;
   const TinyPack tiny(true);

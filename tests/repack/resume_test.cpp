@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "repack/journal.h"
+#include "repack/copy_journal.h"
 #include "repack/repack_job.h"
 #include "repack/repack_source.h"
 #include "repack/unpack_job.h"

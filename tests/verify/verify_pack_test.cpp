@@ -57,8 +57,8 @@ TEST_F(VerifyPack, WholePackIsProved) {
   EXPECT_TRUE(report.ok());
   EXPECT_TRUE(report.findings.empty());
   EXPECT_EQ(report.what, "pack");
-  EXPECT_EQ(report.files, 7u);
-  EXPECT_EQ(report.proved_files, 7u);
+  EXPECT_EQ(report.files, 8u);
+  EXPECT_EQ(report.proved_files, 8u);
   EXPECT_EQ(report.records, 5u);
   EXPECT_EQ(report.pages, 3u + 15u);
   EXPECT_EQ(report.shards, 2u);

@@ -1,4 +1,4 @@
-#include "repack/journal.h"
+#include "repack/copy_journal.h"
 
 #include <algorithm>
 #include <array>
