@@ -15,7 +15,7 @@
 #include "formats/gguf.h"
 #include "formats/packed_shard.h"
 #include "formats/quantize.h"
-#include "repack/part_file.h"
+#include "repack/shard_file.h"
 
 namespace tierpack::repack {
 

@@ -9,7 +9,12 @@ namespace tierpack::repack {
 
 namespace {
 
-bool is_matrix(const TensorInfo& tensor) { return tensor.shape.ne[1] > 1 && tensor.name.ends_with(".weight"); }
+// Kernels of convolutions have a few columns only.
+constexpr uint64_t kColumnsMin = 32;
+
+bool is_matrix(const TensorInfo& tensor) {
+  return tensor.shape.ne[0] >= kColumnsMin && tensor.shape.ne[1] > 1 && tensor.name.ends_with(".weight");
+}
 
 }  // namespace
 

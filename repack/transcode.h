@@ -21,7 +21,7 @@ struct TranscodeRule {
 // Throws kUsage for text that is no REGEX=TYPE, and for types that cannot be written.
 TranscodeRule parse_transcode_rule(const std::string& text);
 
-// The new types of tensors, by name: the first rule that fits one decides. Vectors keep their type, for they are small. Throws kUsage for rules that fit no
+// The new types of tensors, by name: the first rule that fits one decides. Vectors and kernels of convolutions keep their type. Throws kUsage for rules that fit no
 // matrix, kUnsupported for matrices whose rows are no whole blocks of the type.
 std::map<std::string, DType> transcoded_types(const std::vector<TranscodeRule>& rules, const std::vector<TensorInfo>& tensors, const std::string& source);
 

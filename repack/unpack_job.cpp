@@ -8,7 +8,7 @@
 #include "base/interrupt.h"
 #include "base/threads.h"
 #include "formats/packed_shard.h"
-#include "repack/part_file.h"
+#include "repack/shard_file.h"
 #include "verify/ordered_lanes.h"
 
 namespace tierpack::repack {
