@@ -114,7 +114,7 @@ class GgufExport {
   void convert_if_needed(Item& item) {
     TensorInfo& info = item.info;
     const bool whole = info.shape.ne[0] % traits(info.dtype).block_elements == 0;
-    if (static_cast<int32_t>(info.dtype) >= 0 && whole) return;
+    if (static_cast<int32_t>(info.dtype) >= 0 && whole && !(options_.dequantize && traits(info.dtype).quantised)) return;
     if (!options_.others) {
       fail(ErrorKind::kUnsupported, "{}: {} is {}{}, which GGUF files cannot hold; write such tensors as numbers with --others-as BF16 (or F16, F32)",
            options_.pack.string(), info.name, dtype_name(info.dtype), whole ? "" : fmt::format(" with rows of {}", info.shape.ne[0]));
@@ -144,6 +144,7 @@ class GgufExport {
         item.info.bytes = layer.experts * sizeof(float);
         item.scales = part;
         item.layer = &layer;
+        if (part->scale_rows * uint64_t{part->scale_columns} > 1) items_.pop_back();  // of an FP8 stack, which is written as numbers
       }
     }
   }
@@ -263,7 +264,7 @@ class GgufExport {
 
 struct Options {
   GgufExportOptions job;
-  std::string others;
+  std::string others, dequantize;
   bool json = false;
 };
 
@@ -275,7 +276,8 @@ CommandRun setup_gguf(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("PACK", options->job.pack, "The pack")->required();
   app.add_option("--to", options->job.target, "The file to write (NAME.gguf)")->required();
-  app.add_option("--others-as", options->others, "Write tensors that GGUF cannot hold (FP8, odd NVFP4) as BF16, F16 or F32");
+  CLI::Option* others = app.add_option("--others-as", options->others, "Write tensors that GGUF cannot hold (FP8, odd NVFP4) as BF16, F16 or F32");
+  app.add_option("--dequantize", options->dequantize, "Write all quantised tensors as BF16, F16 or F32")->excludes(others);
   app.add_flag("--force", options->job.force, "Replace a file of that name");
   app.add_flag("--json", options->json, "Print the result as one JSON object");
   app.footer(
@@ -283,12 +285,15 @@ CommandRun setup_gguf(CLI::App& app) {
       "files the pack was made from, use tierpack unpack.\n"
       "Examples:\n"
       "  tierpack gguf pebble.tierpack --to pebble.gguf\n"
-      "  tierpack gguf deepseek-fp8.tierpack --to deepseek.gguf --others-as BF16");
+      "  tierpack gguf deepseek-fp8.tierpack --to deepseek.gguf --others-as BF16\n"
+      "  tierpack gguf qwen3-nvfp4.tierpack --to qwen3-bf16.gguf --dequantize BF16");
   return [options] {
+    options->job.dequantize = !options->dequantize.empty();
+    if (options->job.dequantize) options->others = options->dequantize;
     if (!options->others.empty()) {
       const std::optional<DType> type = dtype_from_name(options->others);
       if (!type || (*type != DType::kBF16 && *type != DType::kF16 && *type != DType::kF32)) {
-        fail(ErrorKind::kUsage, "--others-as {}: expected BF16, F16 or F32", options->others);
+        fail(ErrorKind::kUsage, "'{}' is no type of numbers: expected BF16, F16 or F32", options->others);
       }
       options->job.others = type;
     }

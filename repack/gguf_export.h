@@ -15,7 +15,8 @@ struct GgufExportOptions {
   std::filesystem::path target;
   // What tensors become that GGUF cannot hold (FP8 with its factors, NVFP4 rows that are no whole blocks): BF16, F16 or F32. Refused when unset.
   std::optional<DType> others;
-  bool force = false;  // replace a file
+  bool dequantize = false;  // all quantised tensors become `others`
+  bool force = false;       // replace a file
   ProgressStyle progress = ProgressStyle::kSilent;
 };
 
