@@ -317,7 +317,7 @@ TEST(HfMappingErrors, Types) {
   MadeModel narrow = made_qwen3moe();
   narrow.checkpoint.remove("model.layers.0.mlp.experts.0.down_proj.weight");
   narrow.checkpoint.nvfp4("model.layers.0.mlp.experts.0.down_proj", {64, 96});
-  expect_refusal(narrow, ErrorKind::kUnsupported, "rows of 96 elements");
+  expect_refusal(narrow, ErrorKind::kUnsupported, "must have the same type");
   MadeModel gptq = made_qwen3moe();
   gptq.checkpoint.add("model.layers.0.x.qweight", {4, 4}, HfType::kI32);
   expect_refusal(gptq, ErrorKind::kUnsupported, "GPTQ");
