@@ -175,6 +175,7 @@ struct PackManifest {
   std::optional<Sha256Digest> profile_id;
   std::vector<Record> records;
   bool nonfinite_allowed = false;  // the writer was told to take block scales that are NaN or infinite
+  std::optional<Sha256Digest> imatrix_id;  // SHA-256 of the file that weighed the columns of transcoded tensors
   std::vector<Transcoded> transcoded;  // empty: the pack gives its source back
 
   bool reversible() const { return transcoded.empty(); }

@@ -99,6 +99,7 @@ std::string encode_pack_json(const PackManifest& manifest, const ModelConfig& co
   append_list(out, "sources", manifest.sources, [](const SourceShard& shard) {
     return Json{{"path", shard.path}, {"bytes", shard.bytes}, {"sha256", shard.sha256.hex()}, {"pieces", shard.pieces.size()}};
   });
+  if (manifest.imatrix_id) out += fmt::format(" \"imatrix_sha256\": \"{}\",\n", manifest.imatrix_id->hex());
   append_list(out, "transcoded", manifest.transcoded, [](const Transcoded& item) {
     return Json{{"tensor", item.tensor}, {"from", dtype_name(item.from)}, {"to", dtype_name(item.to)}, {"error", item.error}};
   });
@@ -160,6 +161,7 @@ class ManifestReader {
       piece_counts_.push_back(json_u64(item, "pieces", at));
       return shard;
     });
+    if (json.contains("imatrix_sha256")) out.imatrix_id = digest(json, "imatrix_sha256", source_);
     read_list(json, "transcoded", out.transcoded, [&](const Json& item, const std::string& at) {
       const Json& error = json_member(item, "error", at);
       if (!error.is_number()) fail(ErrorKind::kCorrupt, "{}: 'error': expected a number, found {}", at, error.type_name());

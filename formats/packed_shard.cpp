@@ -32,6 +32,7 @@ void PackedShard::read_at(uint64_t offset, MutableBytes out) const {
   if (offset > size() || out.size() > size() - offset) {
     fail(ErrorKind::kCorrupt, "{}: ends at byte {}, wanted {} bytes from {}", name_, size(), out.size(), offset);
   }
+  if (places_.empty() && !out.empty()) fail(ErrorKind::kUnsupported, "{}: was transcoded; the pack does not give it back", name_);
   auto place = std::upper_bound(places_.begin(), places_.end(), offset,
                                 [](uint64_t value, const Place& item) { return value < item.start; });
   while (!out.empty()) {

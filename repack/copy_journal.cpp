@@ -218,10 +218,14 @@ void Journal::flush() {
     entries.swap(pending_);
   }
   if (entries.empty()) return;
+  // The kernel tells of a failed write once: after one, nothing more is said to be on the disk.
+  if (failed_) fail(ErrorKind::kIo, "{}: an earlier write failed", file_->name());
+  failed_ = true;
   if (sync_) sync_();
   file_->write_at(at_, entries);
   file_->sync_data();
   at_ += entries.size();
+  failed_ = false;
 }
 
 void Journal::extent(uint32_t shard, uint64_t index, const Xxh128& sum, uint64_t bytes) {

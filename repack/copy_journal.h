@@ -79,6 +79,7 @@ class Journal {
   std::mutex adding_, flushing_;
   std::vector<std::byte> pending_;
   uint64_t pending_bytes_ = 0;
+  bool failed_ = false;
 };
 
 }  // namespace tierpack::repack

@@ -163,7 +163,9 @@ class CopyPass {
     for (uint32_t shard = begin; shard < end; ++shard) {
       const auto [first, last] = share_of(shard);
       const bool whole = first == 0 && last == plan_.extents[shard].size();
-      if (whole && state_.shards[shard] && state_.has_shard(shard) && own_gathers_done(shard)) {
+      const bool is_known = source_.shards[shard].removable || source_.pack;
+      if (whole && is_known && state_.shards[shard] && state_.has_shard(shard) && own_gathers_done(shard)) {
+        require_promised(source_, shard, *state_.shards[shard]);
         progress_.add(plan_.manifest.sources[shard].bytes);
         continue;
       }

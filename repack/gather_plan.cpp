@@ -159,10 +159,7 @@ void GatherPlanner::plan_matrix(const Matrix& matrix, const std::vector<Move>& m
                             (alternate ? 2 : 1);
   uint64_t step_max = inputs_.extent_bytes_max / row_cost / unit * unit;
   if (transposed) {
-    if (matrix.rows * matrix.stride() > inputs_.extent_bytes_max) {
-      fail(ErrorKind::kUnsupported, "{}: a transposed matrix of {} is larger than {}; repack with more --memory or fewer --jobs", inputs_.source_name,
-           format_size(matrix.rows * matrix.stride()), format_size(inputs_.extent_bytes_max));
-    }
+    TIERPACK_CHECK(matrix.rows * matrix.stride() <= inputs_.extent_bytes_max);
     step_max = matrix.rows;
   }
   TIERPACK_CHECK(step_max > 0);

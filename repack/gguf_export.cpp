@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <unordered_set>
 
 #include <CLI/CLI.hpp>
 
@@ -76,7 +77,9 @@ class GgufExport {
   Metadata without_split_keys() const {
     Metadata out(pack_.metadata().source());
     for (const auto& [key, value] : pack_.metadata().entries()) {
-      if (!key.starts_with("split.")) out.add(key, value);
+      // The type of most tensors is no longer what the source's writer said.
+      const bool stale = (options_.dequantize || !pack_.manifest().reversible()) && (key == "general.file_type" || key.starts_with("quantize."));
+      if (!key.starts_with("split.") && !stale) out.add(key, value);
     }
     return out;
   }
@@ -102,7 +105,12 @@ class GgufExport {
     add_expert_scales();
     // The order that a model is loaded in.
     std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return rank(a.info.name) < rank(b.info.name); });
-    std::erase_if(items_, [&](const Item& item) { return is_scale_of_converted(item.info.name); });
+    const std::unordered_set<std::string> converted(report_.converted.begin(), report_.converted.end());
+    std::erase_if(items_, [&](const Item& item) {
+      if (item.scales != nullptr) return converted.count(item.scales->tensor) > 0;
+      const std::string& name = item.info.name;
+      return name.ends_with(".scale") && converted.count(name.substr(0, name.size() - 6) + ".weight") > 0;
+    });
   }
 
   static int64_t rank(const std::string& name) {
@@ -123,12 +131,6 @@ class GgufExport {
     info.dtype = *options_.others;
     info.bytes = row_bytes(info.dtype, info.shape.ne[0]) * info.shape.rows();
     report_.converted.push_back(info.name);
-  }
-
-  bool is_scale_of_converted(const std::string& name) const {
-    if (!name.ends_with(".scale")) return false;
-    const std::string weight = name.substr(0, name.size() - 6) + ".weight";
-    return std::find(report_.converted.begin(), report_.converted.end(), weight) != report_.converted.end();
   }
 
   void add_expert_scales() {

@@ -95,7 +95,14 @@ void require_removable(const RepackSource& source) {
   }
 }
 
-uint64_t in_place_peak(const RepackPlan& plan, const RepackSource& source) {
+uint64_t in_place_peak(const RepackPlan& plan, const RepackSource& source, const fs::path& part) {
+  struct stat target {};
+  if (::stat(part.c_str(), &target) != 0) fail_errno(fmt::format("cannot look at {}", part.string()));
+  // What is deleted makes room only on its own filesystem.
+  const auto makes_room = [&](const RepackShard& shard) {
+    struct stat info {};
+    return shard.removable && (shard.removed || (::stat(shard.path.c_str(), &info) == 0 && info.st_dev == target.st_dev));
+  };
   // The last shard whose copying a shard has to wait for before it can go.
   std::vector<uint32_t> needed_until(source.shards.size());
   for (uint32_t i = 0; i < needed_until.size(); ++i) needed_until[i] = i;
@@ -115,7 +122,7 @@ uint64_t in_place_peak(const RepackPlan& plan, const RepackSource& source) {
     for (const Extent& extent : plan.extents[shard]) used += extent.kind == Extent::Kind::kSpan ? extent.source_bytes : extent.target_bytes;
     peak = std::max(peak, used - std::min(used, freed));
     for (uint32_t i = 0; i <= shard; ++i) {
-      if (needed_until[i] == shard && source.shards[i].removable) freed += source.shards[i].bytes->size();
+      if (needed_until[i] == shard && makes_room(source.shards[i])) freed += source.shards[i].bytes->size();
     }
   }
   const uint64_t end = plan.pack_bytes();

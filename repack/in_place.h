@@ -20,7 +20,8 @@ struct InPlaceState {
 void require_removable(const RepackSource& source);
 
 // Bytes that are in use at once, at most, beyond those the source has already.
-uint64_t in_place_peak(const RepackPlan& plan, const RepackSource& source);
+// in `part`'s filesystem.
+uint64_t in_place_peak(const RepackPlan& plan, const RepackSource& source, const std::filesystem::path& part);
 
 // Keeps what is needed of the shards in `part`, which has no state yet, before any is deleted.
 void save_in_place(const std::filesystem::path& part, const RepackSource& source, const std::vector<ShardLayout>& layouts, const Metadata& metadata,

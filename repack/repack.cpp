@@ -166,9 +166,11 @@ CommandRun setup_repack(CLI::App& app) {
   app.add_option("--imatrix", options->imatrix, "Importance matrix that weighs the columns of transcoded tensors")->needs(transcode);
   CLI::Option* part = app.add_option("--part", options->part, "Write share I of N only (I/N); other processes write the others");
   app.add_flag("--merge", options->job.merge, "All shares are written: prove them and give the pack its name")->excludes(part);
+  CLI::Option* merge = app.get_option("--merge");
   app.add_flag("--in-place", options->job.in_place,
                "Delete each shard of SRC once it can be restored from the pack: needs room for the model and one shard more")
-      ->excludes(part);
+      ->excludes(part)
+      ->excludes(merge);
   app.add_flag("--dry-run", options->job.dry_run, "Say what would be written, write nothing");
   app.add_flag("--json", options->json, "Print the result as one JSON object");
   app.footer(

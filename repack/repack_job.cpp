@@ -75,6 +75,7 @@ std::optional<PackManifest> find_same_pack(const fs::path& target, const RepackP
     const PackManifest& want = plan.manifest;
     const bool same = have.tool_version == want.tool_version && have.routing_id == want.routing_id &&
                       have.profile_id == want.profile_id && have.nonfinite_allowed == want.nonfinite_allowed &&
+                      have.imatrix_id == want.imatrix_id &&
                       std::equal(have.transcoded.begin(), have.transcoded.end(), want.transcoded.begin(), want.transcoded.end(),
                                  [](const Transcoded& a, const Transcoded& b) { return a.tensor == b.tensor && a.to == b.to; }) &&
                       std::equal(have.sources.begin(), have.sources.end(), want.sources.begin(), want.sources.end(),
@@ -137,6 +138,13 @@ uint32_t parts_of(const fs::path& directory) {
   return parts;
 }
 
+bool holds_shares(const fs::path& directory) {
+  return std::any_of(fs::directory_iterator(directory), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+    unsigned part = 0, of = 0;
+    return std::sscanf(entry.path().filename().c_str(), "part-%u-of-%u.journal", &part, &of) == 2 && of > 1;
+  });
+}
+
 class RepackRun {
  public:
   explicit RepackRun(const RepackOptions& options) : options_(options), start_(std::chrono::steady_clock::now()) {}
@@ -172,7 +180,6 @@ class RepackRun {
       fail(ErrorKind::kUsage, "--in-place deletes what the pack gives back, and a transcoded pack gives nothing back: leave out one of --in-place and --transcode");
     }
     if (options_.in_place) require_removable(*source_);
-    budget_ = divide_memory(options_.memory, options_.jobs, extent_bytes_needed(source_->layouts, source_->tensors, source_->name, !options_.transcode.empty()));
     if (!routing_id_) routing_id_ = routing_id(*source_, read_model_config(source_->metadata).layers);
     PlanInputs inputs;
     inputs.routing_id = *routing_id_;
@@ -185,12 +192,16 @@ class RepackRun {
       inputs.transcode = transcoded_types(options_.transcode, tensors, source_->name);
       for (const TensorInfo& scale : second_scales(inputs.transcode, tensors)) inputs.derived.push_back(scale);
       std::optional<Imatrix> imatrix;
-      if (options_.imatrix) imatrix = read_imatrix(*options_.imatrix);
+      if (options_.imatrix) {
+        imatrix = read_imatrix(*options_.imatrix);
+        inputs.imatrix_id = sha256_of(File::open(*options_.imatrix, File::Mode::kRead));
+      }
       transcoder_.emplace(std::move(imatrix));
     }
     inputs.nonfinite_allowed = options_.allow_nonfinite;
     inputs.source_name = source_->name;
     inputs.tool_version = options_.tool_version;
+    budget_ = divide_memory(options_.memory, options_.jobs, extent_bytes_needed(inputs));
     inputs.extent_bytes_max = budget_.extent_bytes;
     if (options_.profile) {
       inputs.profile = read_profile(*options_.profile);
@@ -212,7 +223,11 @@ class RepackRun {
     report_.source_bytes = plan_.source_bytes();
     report_.pack_bytes = plan_.pack_bytes();
     std::vector<int64_t> times;
-    for (const RepackShard& shard : source_->shards) times.push_back(shard.time);
+    for (const RepackShard& shard : source_->shards) {
+      // Small files are read again in every run.
+      times.push_back(shard.removable ? shard.time : 0);
+      if (source_->pack) times.push_back(load<int64_t>(shard.promised->bytes.data()));
+    }
     number_ = plan_number(plan_, times, budget_.extent_bytes);
   }
 
@@ -232,6 +247,10 @@ class RepackRun {
   // What is found in the part is gone on with or, when it is about something else, begun anew.
   void take_or_clear(PartDirectory& part) {
     const bool other = Journal::belongs_to_another(part.path(), options_.parts, number_);
+    if (options_.parts == 1 && holds_shares(part.path())) {
+      part.keep();
+      fail(ErrorKind::kUsage, "{}: holds shares of a job in parts; finish it with --merge, or remove it first", part.path().string());
+    }
     if (options_.parts > 1) {
       if (!other) return;
       fail(ErrorKind::kUsage, "{}: holds shares of another job: another source, profile, version or number of parts; remove it first", part.path().string());
@@ -258,7 +277,7 @@ class RepackRun {
     CopyState state(plan_);
     if (options_.merge) return merge(part, write, state, team);
     take_or_clear(part);
-    require_disk(target_, options_.in_place ? in_place_peak(plan_, *source_) : report_.pack_bytes, allocated_bytes(part.path()));
+    require_disk(target_, options_.in_place ? in_place_peak(plan_, *source_, part.path()) : report_.pack_bytes, allocated_bytes(part.path()));
     Journal journal(part.path(), options_.part, options_.parts, number_, state);
     count_resumed(state);
     if (options_.in_place && !resumes_in_place_) {
@@ -268,6 +287,8 @@ class RepackRun {
     const uint64_t mine = report_.source_bytes / options_.parts;
     Progress progress("repacking " + source_->name, mine + (shared ? 0 : segment_bytes(plan_)), options_.progress);
     TargetFiles files(plan_, part.path(), shared || options_.in_place);
+    sync_directory(part.path());
+    sync_directory(fs::absolute(part.path()).parent_path());
     try {
       copy_source(*source_, plan_, write, files, journal, state, team, progress);
       if (shared) {
@@ -295,6 +316,24 @@ class RepackRun {
     }
   }
 
+  // The SHA-256 of a shard whose bytes are still those that were copied.
+  Sha256Digest hash_copied(uint32_t shard, const CopyState& state, Progress& progress) const {
+    const ByteSource& source = *source_->shards[shard].bytes;
+    std::vector<std::byte> buffer(budget_.extent_bytes);
+    Sha256 hash;
+    for (size_t i = 0; i < plan_.extents[shard].size(); ++i) {
+      throw_if_interrupted();
+      const Extent& extent = plan_.extents[shard][i];
+      const MutableBytes bytes = MutableBytes(buffer).first(extent.source_bytes);
+      source.read_at(extent.source_offset, bytes);
+      const bool same = extent.kind == Extent::Kind::kZeros ? all_zeros(bytes) : xxh3_128(bytes) == state.extents[shard][i];
+      if (!same) fail(ErrorKind::kCorrupt, "{}: byte {} and on are not those that a share copied; write all parts again", source.name(), extent.source_offset);
+      hash.update(bytes);
+      progress.add(bytes.size());
+    }
+    return hash.finish();
+  }
+
   // All shares are there: shards that no share hashed whole are hashed now, everything is read back.
   RepackReport merge(PartDirectory& part, const WriteOptions& write, CopyState& state, ThreadTeam& team) {
     const uint32_t parts = parts_of(part.path());
@@ -320,11 +359,7 @@ class RepackRun {
     }
     Progress progress("merging " + target_.string(), unhashed + segment_bytes(plan_), options_.progress);
     team.for_each(todo.size(), [&](size_t k) {
-      const ByteSource& bytes = *source_->shards[todo[k]].bytes;
-      state.shards[todo[k]] = sha256_of(bytes, 0, bytes.size(), [&](uint64_t n) {
-        throw_if_interrupted();
-        progress.add(n);
-      });
+      state.shards[todo[k]] = hash_copied(todo[k], state, progress);
     });
     for (const uint32_t shard : todo) require_promised(*source_, shard, *state.shards[shard]);
     require_same_gathers(plan_, state);

@@ -223,38 +223,32 @@ std::vector<Extent> coded_rows(const TranscodedTensor& tensor, uint32_t number, 
   return out;
 }
 
-uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::vector<TensorInfo>& tensors,
-                             const std::string& source_name, bool transcodes) {
+uint64_t extent_bytes_needed(const PlanInputs& inputs) {
   uint64_t needed = kExtentBytesMin;
-  const auto look_at = [&](const TensorInfo& tensor) {
+  const auto look_at = [&](const TensorInfo& tensor, bool of_checkpoint) {
     const Shape& shape = tensor.shape;
     if (classify(tensor) == TensorClass::kRows) return;
-    const uint64_t group = row_bytes(tensor.dtype, shape.ne[0]) * kGroupRows;
-    if (!has_row_groups(tensor.dtype, shape.ne[1])) {
-      // Rows of a checkpoint are gathered whole, and those of gate and up may alternate.
-      if (&tensor >= tensors.data() && &tensor < tensors.data() + tensors.size()) needed = std::max(needed, 2 * group / kGroupRows);
-      return;
-    }
-    if (!groups_fit(tensor.dtype, shape.ne[0], shape.ne[1])) {
+    const uint64_t row = row_bytes(tensor.dtype, shape.ne[0]);
+    const bool groups = has_row_groups(tensor.dtype, shape.ne[1]);
+    if (groups && !groups_fit(tensor.dtype, shape.ne[0], shape.ne[1])) {
       fail(ErrorKind::kUnsupported, "{}: {} ({} {}) has rows of {}; packs interleave {} rows of a quantised matrix in groups of at "
-           "most {}", source_name, tensor.name, dtype_name(tensor.dtype), shape.text(),
-           format_size(row_bytes(tensor.dtype, shape.ne[0])), kGroupRows, format_size(kGroupBytesMax));
+           "most {}", inputs.source_name, tensor.name, dtype_name(tensor.dtype), shape.text(), format_size(row), kGroupRows,
+           format_size(kGroupBytesMax));
     }
-    needed = std::max(needed, group * (tensors.empty() ? 1 : 2));
+    // Rows of a checkpoint are gathered whole, and those of gate and up may alternate.
+    needed = std::max(needed, (groups ? row * kGroupRows : of_checkpoint ? row : 0) * (of_checkpoint ? 2 : 1));
+    if (!inputs.transcode.empty() && shape.ne[1] > 1) needed = std::max(needed, shape.ne[0] * sizeof(float) * kGroupRows);
   };
-  const auto look_at_rows = [&](const TensorInfo& tensor) {
-    if (transcodes && tensor.shape.ne[1] > 1) needed = std::max(needed, tensor.shape.ne[0] * sizeof(float) * kGroupRows);
-  };
-  for (const ShardLayout& shard : shards) {
-    for (const TensorInfo& tensor : shard.tensors) {
-      look_at(tensor);
-      look_at_rows(tensor);
+  for (const ShardLayout& shard : inputs.shards) {
+    for (const TensorInfo& tensor : shard.tensors) look_at(tensor, false);
+    for (const MovedRows& moved : shard.moved) {
+      if (!moved.rows.transposed) continue;
+      const Shape& shape = inputs.tensors[moved.tensor].shape;
+      needed = std::max(needed, row_bytes(inputs.tensors[moved.tensor].dtype, shape.ne[0]) * shape.ne[1]);
     }
   }
-  for (const TensorInfo& tensor : tensors) {
-    look_at(tensor);
-    look_at_rows(tensor);
-  }
+  for (const TensorInfo& tensor : inputs.tensors) look_at(tensor, true);
+  for (const TensorInfo& tensor : inputs.derived) needed = std::max(needed, tensor.shape.ne[0] * tensor.shape.ne[1] * sizeof(float));
   return needed;
 }
 
@@ -305,13 +299,14 @@ std::vector<std::pair<uint32_t, uint32_t>> expert_order(const std::vector<Expert
 
 RepackPlan plan_repack(const PlanInputs& inputs) {
   TIERPACK_CHECK(!inputs.shards.empty());
-  TIERPACK_CHECK(inputs.extent_bytes_max >= extent_bytes_needed(inputs.shards, inputs.tensors, inputs.source_name, !inputs.transcode.empty()));
+  TIERPACK_CHECK(inputs.extent_bytes_max >= extent_bytes_needed(inputs));
   RepackPlan plan;
   PackManifest& manifest = plan.manifest;
   const Metadata metadata = without_split_keys(inputs.metadata);
   plan.config = read_model_config(metadata);
   plan.metadata = zstd_compress(encode_gguf_header(metadata, {}, metadata.u64_or("general.alignment", 32)));
   manifest.nonfinite_allowed = inputs.nonfinite_allowed;
+  manifest.imatrix_id = inputs.imatrix_id;
   manifest.tool_version = inputs.tool_version;
   manifest.routing_id = inputs.routing_id;
   if (inputs.profile) {

@@ -149,6 +149,7 @@ struct PlanInputs {
   bool nonfinite_allowed = false;
   // Tensors to be coded anew, and their new types. The pack then keeps nothing that only unpack needs.
   std::map<std::string, DType> transcode;
+  std::optional<Sha256Digest> imatrix_id;
   Metadata metadata;  // of the first shard
   Sha256Digest routing_id;
   std::optional<Profile> profile;
@@ -161,10 +162,9 @@ struct PlanInputs {
 // The smallest extent_bytes_max that any plan accepts: it holds one unit of pages of the longest row of a table.
 inline constexpr uint64_t kExtentBytesMin = uint64_t{128} << 10;
 
-// The smallest extent_bytes_max that a plan of these tensors accepts: kExtentBytesMin, or the largest row group. Throws
-// kUnsupported for a matrix whose groups are larger than a pack may hold (kGroupBytesMax).
-uint64_t extent_bytes_needed(const std::vector<ShardLayout>& shards, const std::vector<TensorInfo>& tensors,
-                             const std::string& source_name, bool transcodes = false);
+// The smallest extent_bytes_max that a plan of these inputs accepts: kExtentBytesMin, or the largest row group, transposed matrix or matrix of computed
+// values. Throws kUnsupported for a matrix whose groups are larger than a pack may hold (kGroupBytesMax).
+uint64_t extent_bytes_needed(const PlanInputs& inputs);
 
 // Extents that code rows of a matrix anew; those of the source begin at `source_offset`.
 std::vector<Extent> coded_rows(const TranscodedTensor& tensor, uint32_t number, uint64_t matrix, Target target, uint64_t target_offset,

@@ -1,5 +1,7 @@
 #include "repack/repack_source.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -178,6 +180,14 @@ void read_repack_source(RepackSource& source) {
 void RepackSource::remove(uint32_t shard) const {
   const RepackShard& item = shards[shard];
   TIERPACK_CHECK(item.removable && !item.path.empty());
+  // Only the very file that was read is deleted.
+  struct stat by_path {};
+  struct stat by_fd {};
+  const auto* file = dynamic_cast<const File*>(item.bytes);
+  if (file == nullptr || ::lstat(item.path.c_str(), &by_path) != 0 || ::fstat(file->fd(), &by_fd) != 0 || by_path.st_dev != by_fd.st_dev ||
+      by_path.st_ino != by_fd.st_ino || by_path.st_nlink != 1 || time_of(item.path) != item.time) {
+    fail(ErrorKind::kCorrupt, "{}: changed while it was read; it was not deleted. Run the same command again", item.path.string());
+  }
   std::error_code failed;
   fs::remove(item.path, failed);
   if (failed) fail(ErrorKind::kIo, "cannot delete {}: {}", item.path.string(), failed.message());

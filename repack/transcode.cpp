@@ -58,13 +58,6 @@ std::map<std::string, DType> transcoded_types(const std::vector<TranscodeRule>& 
   return out;
 }
 
-const std::vector<float>& Transcoder::importance_of(const Rows& rows) const {
-  const std::lock_guard lock(mutex_);
-  const auto [at, fresh] = importances_.try_emplace({std::string(rows.tensor), rows.matrix});
-  if (fresh && imatrix_) at->second = imatrix_->importance(rows.tensor, rows.columns, rows.matrices, rows.matrix);
-  return at->second;
-}
-
 CodingError Transcoder::encode(const Rows& rows, Bytes source, std::span<float> values, MutableBytes out) const {
   const uint64_t from_stride = row_bytes(rows.from, rows.columns);
   const uint64_t to_stride = row_bytes(rows.to, rows.columns);
@@ -74,7 +67,9 @@ CodingError Transcoder::encode(const Rows& rows, Bytes source, std::span<float> 
   if (rows.scale != 1) {
     for (float& value : values) value /= rows.scale;
   }
-  quantize_rows(rows.to, rows.rows, rows.columns, values, importance_of(rows), out);
+  std::vector<float> importance;
+  if (imatrix_) importance = imatrix_->importance(rows.tensor, rows.columns, rows.matrices, rows.matrix);
+  quantize_rows(rows.to, rows.rows, rows.columns, values, importance, out);
   CodingError sum;
   std::vector<float> coded(rows.columns);
   for (uint64_t r = 0; r < rows.rows; ++r) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,10 +46,7 @@ class Transcoder {
   CodingError encode(const Rows& rows, Bytes source, std::span<float> values, MutableBytes out) const;
 
  private:
-  const std::vector<float>& importance_of(const Rows& rows) const;
   std::optional<Imatrix> imatrix_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::pair<std::string, uint64_t>, std::vector<float>> importances_;
 };
 
 }  // namespace tierpack::repack

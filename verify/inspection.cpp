@@ -116,7 +116,7 @@ Inspection inspect_pack(const fs::path& path) {
   for (size_t i = 0; i < manifest.sources.size(); ++i) {
     const PackedShard shard(pack, i);
     out.sources.push_back({shard.shard().path, shard.shard().bytes, shard.shard().sha256, {}});
-    if (!shard.shard().path.ends_with(".gguf")) continue;
+    if (!manifest.reversible() || !shard.shard().path.ends_with(".gguf")) continue;
     for (TensorInfo tensor : read_gguf_header(shard).tensors) {
       tensor.shard = static_cast<uint32_t>(i);
       take_tensor(out, tensor);
