@@ -35,8 +35,11 @@ while [ $rounds -lt 20 ]; do
     if [ $code = 0 ]; then break; fi
     [ $code = 137 ] || { echo "round $rounds: exit code $code"; cat err; exit 1; }
     kills=$((kills + 1))
-    # Killed after the pack has its name, before it could say so: nothing of the source is left to go on with.
-    if [ -e a.tierpack ]; then break; fi
+    # Killed after the pack has its name, before it could say so or clear up: nothing of the source is left to go on with.
+    if [ -e a.tierpack ]; then
+      rm -f a.tierpack/in-place.* a.tierpack/*.journal
+      break
+    fi
     for shard in source/*.gguf; do
       [ ! -e "$shard" ] || cmp "$shard" "model/${shard#source/}" || echo "round $rounds: a shard was changed"
     done
