@@ -86,7 +86,7 @@ TEST(RepackPlan, CuttingDoesNotShowInTheManifest) {
 
 TEST(RepackPlan, GroupsAreNeverCut) {
   const PlanInputs inputs = inputs_for({.seed = 8, .layers = 3, .experts = 3, .hidden = 4096, .ff = 256, .key_rows = 77}, kExtentBytesMin);
-  EXPECT_EQ(extent_bytes_needed(inputs.shards, {}, "test"), kExtentBytesMin);
+  EXPECT_EQ(extent_bytes_needed(inputs), kExtentBytesMin);
   const RepackPlan plan = plan_repack(inputs);
   size_t groups = 0;
   for (const Extent& extent : plan.extents.at(0)) {
