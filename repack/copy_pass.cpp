@@ -1,4 +1,6 @@
 // The first pass of a repack: every byte of the source is read once, hashed, and put into its place.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,6 +22,8 @@ namespace tierpack::repack {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr uint64_t kEarlyBytes = uint64_t{256} << 10;
 
 // A run of whole extents of one shard that is read at once.
 struct Chunk {
@@ -49,6 +53,9 @@ class CopyPass {
         codec_(plan), scratch_(static_cast<size_t>(team.size())) {}
 
   void run() {
+    for (const RepackShard& shard : source_.shards) {
+      if (const auto* file = dynamic_cast<const File*>(shard.bytes)) ::posix_fadvise(file->fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
     write_derived();
     if (options_.remove_sources) {
       for (uint32_t shard = 0; shard < plan_.extents.size(); ++shard) {
@@ -390,8 +397,14 @@ TargetFiles::TargetFiles(const RepackPlan& plan, const fs::path& directory, bool
 
 void TargetFiles::write(Target target, uint64_t offset, Bytes bytes) {
   const auto i = static_cast<size_t>(target);
-  const std::lock_guard lock(writing_[i]);
-  files_[i]->write_at(offset, bytes);
+  {
+    const std::lock_guard lock(writing_[i]);
+    files_[i]->write_at(offset, bytes);
+  }
+  // Disks begin to write at once, not when everything is synced at the end; where the system cannot, nothing is lost.
+  if (bytes.size() >= kEarlyBytes) {
+    ::sync_file_range(files_[i]->fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
+  }
 }
 
 void TargetFiles::sync() {

@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "base/zstd.h"
 #include "repack/pack_writer.h"
+#include "verify/ordered_lanes.h"
 #include "verify/range_checksums.h"
 
 namespace tierpack::repack {
@@ -112,11 +113,17 @@ class ProofPass {
     for (size_t i = 0; i < manifest_.sources.size(); ++i) manifest_.sources[i].sha256 = state_.shards[i].value();
     add_transcoded();
     progress_.set_phase("reading back");
-    team_.for_each(kTargets, [&](size_t i) {
-      // The largest file first: it is the longest sequence.
-      static constexpr std::array kOrder{Target::kExperts, Target::kRows, Target::kDense, Target::kSource};
-      if (files_.has(kOrder[i])) prove(kOrder[i]);
-    });
+    // The largest file first: it is the longest sequence.
+    for (const Target target : {Target::kExperts, Target::kRows, Target::kDense, Target::kSource}) {
+      if (files_.has(target)) begin(target);
+    }
+    std::vector<uint64_t> counts;
+    for (const std::unique_ptr<Lane>& lane : lanes_) counts.push_back(lane->pieces.size());
+    buffers_.resize(static_cast<size_t>(team_.size()));
+    verify::run_ordered_lanes(
+        team_, counts, [&](size_t lane, uint64_t index, int thread) { check(*lanes_[lane], lanes_[lane]->pieces[index], buffers_of(thread)); },
+        [&](size_t lane, uint64_t index, int thread) { take(*lanes_[lane], lanes_[lane]->pieces[index], buffers_of(thread)); });
+    for (const std::unique_ptr<Lane>& lane : lanes_) set_digest(target_file_name(lane->target), lane->hash.finish());
     files_.sync();
     files_.close();
     write_small_files();
@@ -165,59 +172,93 @@ class ProofPass {
     return out;
   }
 
-  // Reads a file back from beginning to end: items must give the source's bytes, everything between them must be zeros.
-  // Record checksums and the file's SHA-256 come from these bytes.
-  void prove(Target target) {
+  // A run of a file that is read at once: whole items and the padding around them.
+  struct Piece {
+    uint64_t at = 0, end = 0;
+    size_t first = 0, last = 0;  // items
+  };
+
+  // A file that is read back from beginning to end. Its pieces are checked by many threads and then hashed in order.
+  struct Lane {
+    explicit Lane(std::vector<verify::ByteRange> ranges) : sums(std::move(ranges)) {}
+    Target target = Target::kDense;
+    std::vector<Item> items;
+    std::vector<Piece> pieces;
     std::vector<uint32_t> records;
-    std::vector<verify::ByteRange> record_ranges;
+    verify::RangeChecksums sums;
+    Sha256 hash;
+  };
+
+  void begin(Target target) {
+    std::vector<uint32_t> records;
     for (uint32_t i = 0; i < manifest_.records.size(); ++i) {
       if (static_cast<int>(manifest_.records[i].segment) == static_cast<int>(target)) records.push_back(i);
     }
     std::sort(records.begin(), records.end(),
               [&](uint32_t a, uint32_t b) { return manifest_.records[a].offset < manifest_.records[b].offset; });
-    for (const uint32_t i : records) record_ranges.push_back({manifest_.records[i].offset, manifest_.records[i].bytes});
-    verify::RangeChecksums record_sums(std::move(record_ranges));
-    const auto on_record = [&](size_t i, const Xxh128& found) { manifest_.records[records[i]].checksum = found; };
+    std::vector<verify::ByteRange> ranges;
+    for (const uint32_t i : records) ranges.push_back({manifest_.records[i].offset, manifest_.records[i].bytes});
+    Lane& lane = *lanes_.emplace_back(std::make_unique<Lane>(std::move(ranges)));
+    lane.target = target;
+    lane.records = std::move(records);
+    lane.items = items_of(target);
+    cut(lane, plan_.target_bytes(target));
+  }
 
-    const File& file = files_.file(target);
+  // As many whole items as a buffer holds; padding alone where the next one needs it all.
+  void cut(Lane& lane, uint64_t size) const {
+    const std::vector<Item>& items = lane.items;
+    size_t next = 0;
+    for (uint64_t at = 0; at < size;) {
+      Piece piece{at, at, next, next};
+      while (piece.last < items.size() && items[piece.last].offset + items[piece.last].bytes - at <= max_) {
+        piece.end = items[piece.last].offset + items[piece.last].bytes;
+        ++piece.last;
+      }
+      if (piece.last == next || piece.last == items.size()) {
+        piece.end = std::min(piece.last < items.size() ? items[piece.last].offset : size, at + max_);
+      }
+      TIERPACK_CHECK(piece.end > at && piece.end - at <= max_);
+      next = piece.last;
+      at = piece.end;
+      lane.pieces.push_back(piece);
+    }
+    TIERPACK_CHECK(next == items.size());
+  }
+
+  Buffers& buffers_of(int thread) {
+    std::unique_ptr<Buffers>& mine = buffers_[static_cast<size_t>(thread)];
+    if (!mine) mine = std::make_unique<Buffers>(max_);
+    return *mine;
+  }
+
+  // Items must give the source's bytes, everything between them must be zeros.
+  void check(const Lane& lane, const Piece& piece, Buffers& buffers) const {
+    const File& file = files_.file(lane.target);
     const auto require = [&](bool proved, uint64_t offset) {
       if (proved) return;
       fail(ErrorKind::kIo, "{}: byte {} and on do not give back the bytes of the source; check the disk and the memory",
            file.name(), offset);
     };
-    const std::vector<Item> items = items_of(target);
-    const auto offset_of = [&](size_t i, uint64_t end) { return i < items.size() ? items[i].offset : end; };
-    const auto end_of = [&](size_t i) { return items[i].offset + items[i].bytes; };
-    Sha256 hash;
-    Buffers buffers(max_);
-    const uint64_t size = plan_.target_bytes(target);
-    size_t next = 0;
-    for (uint64_t at = 0; at < size;) {
-      throw_if_interrupted();
-      // Whole items and the padding before them, as many as the buffer holds; padding alone where the next one needs it all.
-      uint64_t end = at;
-      size_t last = next;
-      while (last < items.size() && end_of(last) - at <= max_) end = end_of(last++);
-      if (last == next || last == items.size()) end = std::min(offset_of(last, size), at + max_);
-      TIERPACK_CHECK(end > at && end - at <= max_);
-      const MutableBytes piece(buffers.piece.get(), end - at);
-      file.read_at(at, piece);
-      uint64_t done = at;
-      for (; next < last; ++next) {
-        const Item& item = items[next];
-        require(all_zeros(piece.subspan(done - at, item.offset - done)), done);
-        require(prover_.gives_back(item, piece.subspan(item.offset - at, item.bytes), buffers), item.offset);
-        done = item.offset + item.bytes;
-      }
-      require(all_zeros(piece.subspan(done - at)), done);
-      record_sums.feed(piece, on_record, [](uint64_t) {});
-      hash.update(piece);
-      at = end;
-      progress_.add(piece.size());
-      if (on_bytes_) on_bytes_(piece.size());
+    const MutableBytes bytes(buffers.piece.get(), piece.end - piece.at);
+    file.read_at(piece.at, bytes);
+    uint64_t done = piece.at;
+    for (size_t i = piece.first; i < piece.last; ++i) {
+      const Item& item = lane.items[i];
+      require(all_zeros(bytes.subspan(done - piece.at, item.offset - done)), done);
+      require(prover_.gives_back(item, bytes.subspan(item.offset - piece.at, item.bytes), buffers), item.offset);
+      done = item.offset + item.bytes;
     }
-    require(next == items.size(), size);
-    set_digest(target_file_name(target), hash.finish());
+    require(all_zeros(bytes.subspan(done - piece.at)), done);
+  }
+
+  // Record checksums and the file's SHA-256 come from the same bytes.
+  void take(Lane& lane, const Piece& piece, Buffers& buffers) {
+    const Bytes bytes(buffers.piece.get(), piece.end - piece.at);
+    lane.sums.feed(bytes, [&](size_t i, const Xxh128& found) { manifest_.records[lane.records[i]].checksum = found; }, [](uint64_t) {});
+    lane.hash.update(bytes);
+    progress_.add(bytes.size());
+    if (on_bytes_) on_bytes_(bytes.size());
   }
 
   void set_digest(std::string_view name, const Sha256Digest& digest) {
@@ -252,6 +293,8 @@ class ProofPass {
   const Prover prover_;
   const std::function<void(uint64_t)>& on_bytes_;
   PackManifest manifest_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Buffers>> buffers_;  // by thread
 };
 
 }  // namespace
