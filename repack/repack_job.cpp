@@ -153,6 +153,7 @@ class RepackRun {
     require_memory(options_.memory);
     target_ = options_.target.lexically_normal();
     if (!target_.has_filename()) target_ = target_.parent_path();
+    if (options_.in_place && is_finished_in_place()) return finish(RepackReport::Outcome::kAlreadyThere);
     open_source();
     make_plan();
     if (options_.dry_run) return finish(RepackReport::Outcome::kPlanned);
@@ -163,6 +164,26 @@ class RepackRun {
   }
 
  private:
+  // The pack has its name and every shard of weights it was made from is gone: nothing is left to do, or to compare with.
+  bool is_finished_in_place() {
+    if (!fs::exists(target_ / kPackManifestName)) return false;
+    const PackManifest have = Pack::open(target_).manifest();
+    const fs::path directory = fs::is_directory(options_.source) ? options_.source : options_.source.parent_path();
+    size_t weights = 0;
+    for (const SourceShard& shard : have.sources) {
+      if (!shard.path.ends_with(".gguf") && !shard.path.ends_with(".safetensors")) continue;
+      ++weights;
+      if (fs::exists(directory / shard.path)) return false;
+    }
+    if (weights == 0 || !have.reversible()) return false;
+    remove_leftovers(target_);  // of a run that was killed in its last moment
+    report_.manifest = have;
+    report_.proved_by.resize(have.sources.size());
+    for (const SourceShard& shard : have.sources) report_.source_bytes += shard.bytes;
+    for (const PackFile& file : have.files) report_.pack_bytes += file.bytes;
+    return true;
+  }
+
   // An unfinished --in-place repack is its own source, as far as its shards were deleted.
   void open_source() {
     const fs::path part = target_.string() + ".part";
