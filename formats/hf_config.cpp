@@ -53,6 +53,13 @@ class HyperParameters {
     heads_ = in_.count("num_attention_heads", 1, kHeadsMax);
     out_.u32("attention.head_count", heads_);
     const std::string& name = config_.architecture;
+    // Metadata has no key for it: every architecture here has one activation, and another would give other answers.
+    if (const auto act = in_.find_string("hidden_act"); act && *act != "silu" && *act != "swish") {
+      in_.unsupported("'hidden_act' is {}; {} is known with silu only", printable(*act), name);
+    }
+    if (name == "qwen3moe" && in_.find_flag("use_sliding_window").value_or(false)) {
+      in_.unsupported("'use_sliding_window' is true; {} is known without a sliding window only", name);
+    }
     if (name == "qwen3moe") qwen3moe();
     if (name == "qwen3next" || name == "qwen35moe") gated_delta_net();
     if (name == "qwen4exp") qwen4exp();

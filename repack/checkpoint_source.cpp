@@ -78,8 +78,9 @@ Metadata metadata_of(const RepackSource& source, const SafetensorsSource& tensor
   texts.merges = text_of(source, "merges.txt");
   texts.vocab = text_of(source, "vocab.json");
   texts.source = source.name;
-  texts.name = fs::path(source.name).lexically_normal().has_filename() ? fs::path(source.name).lexically_normal().filename().string()
-                                                                      : fs::path(source.name).lexically_normal().parent_path().filename().string();
+  // The directory's name, however it was typed.
+  const fs::path place = source.pack ? fs::path() : fs::absolute(source.shards.front().path).lexically_normal().parent_path();
+  texts.name = place.filename().string();
   if (texts.config.empty()) fail(ErrorKind::kCorrupt, "{}: has no config.json; fetch the whole checkpoint", source.name);
   const auto integers = [&](std::string_view name) -> std::optional<std::vector<int64_t>> {
     const SafetensorsTensor* tensor = tensors.find(name);
@@ -155,10 +156,13 @@ bool is_checkpoint(const fs::path& path) {
   if (name.ends_with(kFileSuffix) || name.ends_with(kIndexSuffix)) return true;
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return false;
-  bool safetensors = false;
+  bool safetensors = false, gguf = false;
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    if (entry.path().extension() == ".gguf") return false;
+    gguf |= entry.path().extension() == ".gguf";
     safetensors |= entry.path().extension() == kFileSuffix;
+  }
+  if (safetensors && gguf) {
+    fail(ErrorKind::kUsage, "{}: holds GGUF and .safetensors files; name the .gguf file, or the checkpoint's index or .safetensors file", path.string());
   }
   return safetensors;
 }
@@ -166,6 +170,13 @@ bool is_checkpoint(const fs::path& path) {
 std::vector<fs::path> checkpoint_files(const fs::path& path) {
   const bool is_directory = fs::is_directory(path);
   const fs::path directory = is_directory ? path : path.parent_path().empty() ? fs::path(".") : path.parent_path();
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    const bool needed = name.ends_with(kFileSuffix) || name.ends_with(".json");
+    if (needed && fs::exists(entry) && !entry.is_regular_file()) {
+      fail(ErrorKind::kUsage, "{}: is no regular file", entry.path().string());
+    }
+  }
   // The same rules as everywhere, and the same complaints; opened for its list of shards.
   const SafetensorsSource tensors = SafetensorsSource::open(path);
   std::vector<fs::path> out;

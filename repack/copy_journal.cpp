@@ -18,7 +18,7 @@ constexpr uint64_t kHeaderBytes = 40;
 constexpr uint64_t kEntryBytes = 64;
 constexpr uint64_t kSyncBytes = uint64_t{512} << 20;  // of pack, between two times that journal and pack are synced
 
-enum Kind : uint32_t { kExtent = 1, kGather = 2, kDerived = 3, kShard = 4, kVerified = 5, kPartDone = 6, kCoded = 7 };
+enum Kind : uint32_t { kExtent = 1, kGather = 2, kDerived = 3, kShard = 4, kVerified = 5, kPartDone = 6, kCoded = 7, kForget = 8 };
 
 std::vector<std::byte> header_of(uint32_t part, uint32_t parts, const Xxh128& plan) {
   std::vector<std::byte> out(kHeaderBytes);
@@ -48,13 +48,16 @@ struct Journal::Entry {
   Xxh128 sum() const { return {load<uint64_t>(&payload[0]), load<uint64_t>(&payload[8])}; }
 };
 
-CopyState::CopyState(const RepackPlan& plan)
+CopyState::CopyState(const RepackPlan& plan, std::vector<int64_t> shard_times)
     : gathers(plan.gathers.size()),
       gathered(plan.gathers.size()),
       derived(plan.derived.size()),
       written(plan.derived.size()),
       shards(plan.extents.size()),
-      verified(plan.extents.size()) {
+      verified(plan.extents.size()),
+      times(std::move(shard_times)),
+      plan_(plan) {
+  times.resize(plan.extents.size());
   for (const std::vector<Extent>& of_shard : plan.extents) {
     extents.emplace_back(of_shard.size());
     stored.emplace_back(of_shard.size());
@@ -62,19 +65,30 @@ CopyState::CopyState(const RepackPlan& plan)
   }
 }
 
+void CopyState::forget(uint32_t shard) {
+  std::fill(stored[shard].begin(), stored[shard].end(), uint8_t{0});
+  for (const Extent& extent : plan_.extents[shard]) {
+    if (extent.kind == Extent::Kind::kSpan) gathered[plan_.inputs[extent.input].gather] = 0;
+  }
+  shards[shard].reset();
+  verified[shard] = 0;
+}
+
 bool CopyState::has_shard(uint32_t shard) const {
   return std::all_of(stored[shard].begin(), stored[shard].end(), [](uint8_t done) { return done != 0; });
 }
 
-Xxh128 plan_number(const RepackPlan& plan, const std::vector<int64_t>& shard_times, uint64_t extent_bytes_max) {
+Xxh128 plan_number(const RepackPlan& plan, const std::vector<Sha256Digest>& promised, uint64_t extent_bytes_max) {
   Xxh3Stream hash;
   const auto add = [&](Bytes bytes) { hash.update(bytes); };
   const auto number = [&](auto value) { add(std::as_bytes(std::span(&value, 1))); };
-  add(as_bytes(encode_pack_json(plan.manifest, plan.config)));
+  PackManifest manifest = plan.manifest;
+  manifest.nonfinite_allowed = false;
+  add(as_bytes(encode_pack_json(manifest, plan.config)));
   add(encode_records(plan.manifest.records));
   add(encode_sources(plan.manifest.sources));
   add(plan.metadata);
-  for (const int64_t time : shard_times) number(time);
+  for (const Sha256Digest& digest : promised) add(digest.bytes);
   number(extent_bytes_max);
   number(kVersion);
   return hash.digest();
@@ -147,12 +161,16 @@ bool Journal::read(const File& file, uint32_t part, uint32_t parts, const Xxh128
             if (!good) break;
             Sha256Digest digest;
             std::copy(entry.payload.begin(), entry.payload.end(), digest.bytes.begin());
-            state.shards[entry.shard] = digest;
+            if (entry.index == static_cast<uint64_t>(state.times[entry.shard])) state.shards[entry.shard] = digest;
             break;
           }
           case kVerified:
             good = entry.shard < state.verified.size();
-            if (good) state.verified[entry.shard] = 1;
+            if (good && entry.index == static_cast<uint64_t>(state.times[entry.shard])) state.verified[entry.shard] = 1;
+            break;
+          case kForget:
+            good = entry.shard < state.shards.size();
+            if (good) state.forget(entry.shard);
             break;
           case kPartDone:
             state.parts_done.resize(parts);
@@ -241,13 +259,14 @@ void Journal::coded(uint32_t shard, uint64_t index, const CopyState::Coded& code
 void Journal::gather(uint64_t index, const Xxh128& sum, uint64_t bytes) { add(Entry::with_sum(kGather, 0, index, sum), bytes); }
 void Journal::derived(uint64_t index, const Xxh128& sum) { add(Entry::with_sum(kDerived, 0, index, sum), 0); }
 
-void Journal::shard(uint32_t shard, const Sha256Digest& digest) {
-  Entry entry{kShard, shard, 0, {}};
+void Journal::shard(uint32_t shard, int64_t time, const Sha256Digest& digest) {
+  Entry entry{kShard, shard, static_cast<uint64_t>(time), {}};
   std::copy(digest.bytes.begin(), digest.bytes.end(), entry.payload.begin());
   add(entry, 0);
 }
 
-void Journal::verified(uint32_t shard) { add({kVerified, shard, 0, {}}, 0); }
+void Journal::verified(uint32_t shard, int64_t time) { add({kVerified, shard, static_cast<uint64_t>(time), {}}, 0); }
+void Journal::forget(uint32_t shard) { add({kForget, shard, 0, {}}, 0); }
 
 void Journal::part_done() {
   flush();

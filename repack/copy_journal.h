@@ -20,7 +20,8 @@ namespace tierpack::repack {
 
 // What is known of a plan's parts; of everything else nothing is.
 struct CopyState {
-  explicit CopyState(const RepackPlan& plan);
+  // `shard_times` is empty where nothing may change.
+  explicit CopyState(const RepackPlan& plan, std::vector<int64_t> shard_times = {});
   std::vector<std::vector<Xxh128>> extents;      // of the source's bytes, like plan.extents
   std::vector<std::vector<uint8_t>> stored;      // extents that are in the pack (spans: that were read)
   std::vector<Xxh128> gathers;                   // of the checksums of their inputs
@@ -36,12 +37,18 @@ struct CopyState {
   std::vector<std::optional<Sha256Digest>> shards;
   std::vector<uint8_t> verified;                 // shards whose bytes were read back from the pack
   std::vector<uint8_t> parts_done;               // by part
+  std::vector<int64_t> times;                    // of the shards' last change; what was said of a shard with another time is not believed
 
   bool has_shard(uint32_t shard) const;          // all its extents
+  void forget(uint32_t shard);                   // it is to be copied anew
+
+ private:
+  const RepackPlan& plan_;
 };
 
-// A number for everything that journal entries refer to: the plan, the sizes and times of the source's files, and the way extents are cut.
-Xxh128 plan_number(const RepackPlan& plan, const std::vector<int64_t>& shard_times, uint64_t extent_bytes_max);
+// A number for everything that journal entries refer to: the plan with the sizes of the source's files, what was promised about them, and the way
+// extents are cut. Whether scales may be other than finite is not part of it.
+Xxh128 plan_number(const RepackPlan& plan, const std::vector<Sha256Digest>& promised, uint64_t extent_bytes_max);
 
 class Journal {
  public:
@@ -54,8 +61,9 @@ class Journal {
   void coded(uint32_t shard, uint64_t index, const CopyState::Coded& coded);  // before the extent itself
   void gather(uint64_t index, const Xxh128& sum, uint64_t bytes);
   void derived(uint64_t index, const Xxh128& sum);
-  void shard(uint32_t shard, const Sha256Digest& digest);
-  void verified(uint32_t shard);
+  void shard(uint32_t shard, int64_t time, const Sha256Digest& digest);
+  void verified(uint32_t shard, int64_t time);
+  void forget(uint32_t shard);
   void part_done();
   // Everything said so far is on the disk.
   void flush();

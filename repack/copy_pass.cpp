@@ -110,9 +110,8 @@ class CopyPass {
   }
 
   std::vector<float> values_of(const DerivedWrite& item) {
-    if (item.derived < source_.derived.size()) return source_.derive(item.derived, item.matrix);
-    // Scales of transcoded tensors follow the source's, in the order of those that have one.
-    uint32_t left = item.derived - static_cast<uint32_t>(source_.derived.size());
+    if (item.derived < plan_.first_second_scale) return source_.derive(item.derived, item.matrix);
+    uint32_t left = item.derived - plan_.first_second_scale;
     for (uint32_t i = 0; i < plan_.transcoded.size(); ++i) {
       if (plan_.transcoded[i].to == DType::kNVFP4 && left-- == 0) return {second_scale(i, item.matrix)};
     }
@@ -215,7 +214,7 @@ class CopyPass {
   void finish_shard(uint32_t shard, const Sha256Digest& digest) {
     require_promised(source_, shard, digest);
     state_.shards[shard] = digest;
-    journal_.shard(shard, digest);
+    journal_.shard(shard, state_.times[shard], digest);
   }
 
   // Gathers that are run when this shard is read. Others that need its bytes read them when their own shard's turn comes.
@@ -354,11 +353,14 @@ class CopyPass {
       if (state_.verified[shard] == 0) {
         require_same_gathers(plan_, state_);
         if (!shard_is_in_pack(plan_, state_, options_, files_, shard, team_)) {
-          fail(ErrorKind::kIo, "{}: the pack does not give it back; it was not deleted. Check the disk and the memory",
+          state_.forget(shard);
+          journal_.forget(shard);
+          journal_.flush();
+          fail(ErrorKind::kIo, "{}: the pack does not give it back; it was not deleted. Check the disk and the memory, and run the same command again to copy it anew",
                source_.shards[shard].bytes->name());
         }
         state_.verified[shard] = 1;
-        journal_.verified(shard);
+        journal_.verified(shard, state_.times[shard]);
         journal_.flush();
       }
       source_.remove(shard);

@@ -43,6 +43,10 @@ class GgufExport {
     if (fs::exists(options_.target) && !options_.force) {
       fail(ErrorKind::kUsage, "{}: exists; choose another name, or replace it with --force", options_.target.string());
     }
+    std::error_code ignored;
+    if (fs::equivalent(fs::absolute(options_.target).parent_path(), options_.pack, ignored)) {
+      fail(ErrorKind::kUsage, "{}: lies in the pack itself; choose another place", options_.target.string());
+    }
     list_items();
     const Metadata metadata = without_split_keys();
     const uint64_t alignment = metadata.u64_or("general.alignment", 32);

@@ -182,7 +182,7 @@ std::optional<InPlaceState> load_in_place(const fs::path& part, const fs::path& 
       const auto time = fs::last_write_time(shard.path).time_since_epoch();
       shard.time = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
     } else {
-      if (!shard.removable) fail(ErrorKind::kCorrupt, "{}: belongs to the unfinished pack {} and is gone", shard.path.string(), part.string());
+      if (!shard.removable) fail(ErrorKind::kCorrupt, "{}: belongs to the unfinished pack {} and is gone; if the model's directory was moved, move it back", shard.path.string(), part.string());
       shard.removed = true;
       any_removed = true;
       std::vector<std::byte> head = read_all(File::open(part / head_name(source.shards.size() - 1), File::Mode::kRead), kStateBytesMax);

@@ -243,13 +243,12 @@ class RepackRun {
     for (const RepackShard& shard : source_->shards) report_.proved_by.push_back(shard.promised_by);
     report_.source_bytes = plan_.source_bytes();
     report_.pack_bytes = plan_.pack_bytes();
-    std::vector<int64_t> times;
+    std::vector<Sha256Digest> promised;
     for (const RepackShard& shard : source_->shards) {
-      // Small files are read again in every run.
-      times.push_back(shard.removable ? shard.time : 0);
-      if (source_->pack) times.push_back(load<int64_t>(shard.promised->bytes.data()));
+      times_.push_back(shard.time);
+      promised.push_back(shard.promised.value_or(Sha256Digest{}));
     }
-    number_ = plan_number(plan_, times, budget_.extent_bytes);
+    number_ = plan_number(plan_, promised, budget_.extent_bytes);
   }
 
   bool is_there(ThreadTeam& team) {
@@ -295,7 +294,7 @@ class RepackRun {
     WriteOptions write{budget_.extent_bytes, options_.allow_nonfinite, options_.part, options_.parts, options_.in_place,
                        options_.on_bytes};
     if (transcoder_) write.transcoder = &*transcoder_;
-    CopyState state(plan_);
+    CopyState state(plan_, times_);
     if (options_.merge) return merge(part, write, state, team);
     take_or_clear(part);
     require_disk(target_, options_.in_place ? in_place_peak(plan_, *source_, part.path()) : report_.pack_bytes, allocated_bytes(part.path()));
@@ -401,7 +400,9 @@ class RepackRun {
     if (!in_place) return;
     remove_leftovers(target_);
     if (!options_.in_place) return;
-    for (const RepackShard& shard : source_->shards) report_.freed_bytes += shard.removable ? shard.bytes->size() : 0;
+    for (size_t i = 0; i < source_->shards.size(); ++i) {
+      if (source_->shards[i].removable) report_.freed_bytes += report_.manifest.sources[i].bytes;
+    }
   }
 
   RepackReport finish(RepackReport::Outcome outcome) {
@@ -421,6 +422,7 @@ class RepackRun {
   std::optional<Transcoder> transcoder_;
   CopyBudget budget_;
   RepackPlan plan_;
+  std::vector<int64_t> times_;
   Xxh128 number_;
   RepackReport report_;
 };

@@ -5,7 +5,9 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/zstd.h"
+#include "formats/lock.h"
 #include "formats/pack_layout.h"
 #include "formats/expert_stacks.h"
 #include "formats/row_groups.h"
@@ -300,6 +302,10 @@ std::vector<std::pair<uint32_t, uint32_t>> expert_order(const std::vector<Expert
 RepackPlan plan_repack(const PlanInputs& inputs) {
   TIERPACK_CHECK(!inputs.shards.empty());
   TIERPACK_CHECK(inputs.extent_bytes_max >= extent_bytes_needed(inputs));
+  for (const ShardLayout& shard : inputs.shards) {
+    if (is_safe_relative_path(shard.name) && shard.name.find('/') == std::string::npos) continue;
+    fail(ErrorKind::kUnsupported, "{}: a pack cannot hold a file of the name '{}'; rename it, or move it away", inputs.source_name, printable(shard.name));
+  }
   RepackPlan plan;
   PackManifest& manifest = plan.manifest;
   const Metadata metadata = without_split_keys(inputs.metadata);
@@ -318,6 +324,9 @@ RepackPlan plan_repack(const PlanInputs& inputs) {
   place(inputs, manifest);
   require_manifest_fits(manifest, plan.config, inputs.source_name);
   place_derived(inputs, plan);
+  const auto has_second = [](const auto& item) { return item.second == DType::kNVFP4; };
+  plan.first_second_scale = static_cast<uint32_t>(inputs.derived.size()) -
+                            static_cast<uint32_t>(std::count_if(inputs.transcode.begin(), inputs.transcode.end(), has_second));
   uint64_t source_bin_bytes = 0;
   if (std::any_of(inputs.shards.begin(), inputs.shards.end(), [](const ShardLayout& shard) { return shard.of_checkpoint; })) {
     source_bin_bytes = GatherPlanner(plan, inputs).plan_shards(0);

@@ -133,6 +133,7 @@ struct RepackPlan {
   std::vector<RowMover> movers;
   std::vector<DerivedWrite> derived;
   std::vector<TranscodedTensor> transcoded;
+  uint32_t first_second_scale = 0;  // derived numbers from here on are the scales of transcoded tensors, in the order of those that have one
   std::vector<std::byte> metadata;  // metadata.gguf.zst
   std::string profile_json;  // empty without a profile
   uint64_t source_bytes() const;

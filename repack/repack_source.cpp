@@ -179,18 +179,21 @@ void read_repack_source(RepackSource& source) {
 
 void RepackSource::remove(uint32_t shard) const {
   const RepackShard& item = shards[shard];
+  if (item.removed) return;
   TIERPACK_CHECK(item.removable && !item.path.empty());
   // Only the very file that was read is deleted.
   struct stat by_path {};
   struct stat by_fd {};
   const auto* file = dynamic_cast<const File*>(item.bytes);
   if (file == nullptr || ::lstat(item.path.c_str(), &by_path) != 0 || ::fstat(file->fd(), &by_fd) != 0 || by_path.st_dev != by_fd.st_dev ||
-      by_path.st_ino != by_fd.st_ino || by_path.st_nlink != 1 || time_of(item.path) != item.time) {
+      by_path.st_ino != by_fd.st_ino || by_path.st_nlink != 1 || (item.time != 0 && time_of(item.path) != item.time)) {
     fail(ErrorKind::kCorrupt, "{}: changed while it was read; it was not deleted. Run the same command again", item.path.string());
   }
   std::error_code failed;
   fs::remove(item.path, failed);
   if (failed) fail(ErrorKind::kIo, "cannot delete {}: {}", item.path.string(), failed.message());
+  // An open file keeps its bytes on the disk.
+  const_cast<File*>(file)->close();
   const fs::path parent = item.path.parent_path();
   sync_directory(parent.empty() ? fs::path(".") : parent);
 }

@@ -101,6 +101,10 @@ TEST(PackFormat, TranscodedTensorsAreListed) {
   TinyPack tiny;
   tiny.manifest.transcoded.push_back({"token_embd.weight", DType::kF8_E4M3, DType::kF32, 0.0625});
   tiny.seal();
+  EXPECT_THAT(thrown_by([&] { parse(tiny, tiny.pack_json); }).message, HasSubstr("no pieces"));
+  for (SourceShard& shard : tiny.manifest.sources) shard.pieces.clear();
+  tiny.files[kPackSourceName].clear();
+  tiny.seal();
   const PackManifest parsed = parse(tiny, tiny.pack_json);
   EXPECT_FALSE(parsed.reversible());
   ASSERT_EQ(parsed.transcoded.size(), 1u);
