@@ -185,6 +185,7 @@ void RepackSource::remove(uint32_t shard) const {
   struct stat by_path {};
   struct stat by_fd {};
   const auto* file = dynamic_cast<const File*>(item.bytes);
+  if (file == nullptr && !fs::exists(item.path)) return;  // an earlier run did
   if (file == nullptr || ::lstat(item.path.c_str(), &by_path) != 0 || ::fstat(file->fd(), &by_fd) != 0 || by_path.st_dev != by_fd.st_dev ||
       by_path.st_ino != by_fd.st_ino || by_path.st_nlink != 1 || (item.time != 0 && time_of(item.path) != item.time)) {
     fail(ErrorKind::kCorrupt, "{}: changed while it was read; it was not deleted. Run the same command again", item.path.string());
