@@ -41,6 +41,9 @@ def main():
     root, build = map(os.path.abspath, sys.argv[1:3])
     if missing := missing_programs():
         sys.exit(f"not on this machine: {', '.join(missing)}; scripts/setup.sh test installs them")
+    if not os.path.ismount("/sys/fs/cgroup"):
+        print("left out: Slurm's daemon does not start where /sys/fs/cgroup is not mounted")
+        sys.exit(77)
     script = os.path.join(root, "scripts", "repack_array.sbatch")
     with tempfile.TemporaryDirectory(prefix="tierpack-slurm-") as scratch:
         os.chmod(scratch, 0o755)  # for munge, whose socket everyone must be able to reach

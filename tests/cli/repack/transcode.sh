@@ -17,7 +17,7 @@ for part in 3/3 1/3 2/3; do
 done
 tierpack repack "$model" --to b.tierpack --transcode 'ffn_(gate|up)_exps=Q8_0' --transcode 'attn_q\.=Q6_K' --merge >/dev/null
 diff -r a.tierpack b.tierpack && echo "the same in parts"
-tierpack run a.tierpack -p "What is the capital of France?" --temp 0 --max-tokens 2 >/dev/null && echo "it runs"
+tierpack run a.tierpack -p "What is the capital of France?" --temp 0 --max-tokens 2 >/dev/null 2>&1 && echo "it runs"
 try tierpack unpack a.tierpack --to out
 try tierpack repack a.tierpack --to c.tierpack
 try tierpack repack "$model" --to c.tierpack --transcode 'nothing=Q8_0'
