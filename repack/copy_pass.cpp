@@ -95,15 +95,23 @@ class CopyPass {
   void write_derived() {
     progress_.set_phase("copying");
     for (size_t i = options_.part; i < plan_.derived.size(); i += options_.parts) {
-      if (state_.written[i] != 0) continue;
       throw_if_interrupted();
       const DerivedWrite& item = plan_.derived[i];
-      const std::vector<float> values = values_of(item);
+      // Computed again in every run, for the source may have changed; what deleted shards were needed for is in the pack.
+      std::vector<float> values;
+      try {
+        values = values_of(item);
+      } catch (const Error& e) {
+        if (e.kind() == ErrorKind::kUsage && state_.written[i] != 0) continue;
+        throw;
+      }
       for (const float value : values) require_finite(value, item);
       TIERPACK_CHECK(values.size() * sizeof(float) == item.bytes);
       const Bytes bytes = std::as_bytes(std::span(values));
+      const Xxh128 sum = xxh3_128(bytes);
+      if (state_.written[i] != 0 && state_.derived[i] == sum) continue;
       files_.write(item.target, item.offset, bytes);
-      state_.derived[i] = xxh3_128(bytes);
+      state_.derived[i] = sum;
       state_.written[i] = 1;
       journal_.derived(i, state_.derived[i]);
     }

@@ -247,6 +247,8 @@ class RepackRun {
     for (const RepackShard& shard : source_->shards) {
       times_.push_back(shard.time);
       promised.push_back(shard.promised.value_or(Sha256Digest{}));
+      // Second scales hang on whole matrices: what was coded of a file that changed is worth nothing.
+      if (!options_.transcode.empty()) store(promised.emplace_back().bytes.data(), shard.time);
     }
     number_ = plan_number(plan_, promised, budget_.extent_bytes);
   }

@@ -298,6 +298,27 @@ TEST_F(Gathers, GoOnWhereTheyWereStopped) {
   }
 }
 
+// What was computed of a source that changed before the next run is not kept.
+TEST_F(Gathers, ValuesAreComputedAgain) {
+  const auto want = whole();
+  const fs::path part = dir_ / "part";
+  {
+    Run run(*this, part, 0, 1);
+    run.source.derive = [this](uint32_t i, uint64_t matrix) {
+      std::vector<float> values = derive(i, matrix);
+      values.back() += 1;
+      return values;
+    };
+    run.options.on_bytes = [&](uint64_t) { throw Error(ErrorKind::kInterrupted, "stopped"); };
+    EXPECT_EQ(thrown_by([&] { run.copy(); }).kind, ErrorKind::kInterrupted);
+  }
+  Run run(*this, part, 0, 1);
+  EXPECT_EQ(run.state->written[0], 1);
+  run.copy();
+  run.prove(part);
+  EXPECT_EQ(read_tree(part), want);
+}
+
 // Shards go as soon as they can; each stop is followed by a run that can read only what is left.
 TEST_F(Gathers, GoOnWithWhatIsLeftOfTheShards) {
   const auto want = whole();
