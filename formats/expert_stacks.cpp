@@ -117,14 +117,15 @@ std::vector<ExpertLayer> expert_layers(const std::vector<TensorInfo>& tensors, c
   return layers;
 }
 
+int64_t load_rank(std::string_view name) {
+  const int64_t block = block_of(name);
+  if (block >= 0) return block;
+  return name.starts_with("output") ? INT64_MAX : -1;
+}
+
 std::vector<TensorInfo> in_load_order(std::vector<TensorInfo> dense) {
-  const auto rank = [](const TensorInfo& tensor) -> int64_t {
-    const int64_t block = block_of(tensor.name);
-    if (block >= 0) return block;
-    return tensor.name.starts_with("output") ? INT64_MAX : -1;
-  };
   std::stable_sort(dense.begin(), dense.end(),
-                   [&](const TensorInfo& a, const TensorInfo& b) { return rank(a) < rank(b); });
+                   [](const TensorInfo& a, const TensorInfo& b) { return load_rank(a.name) < load_rank(b.name); });
   return dense;
 }
 

@@ -24,6 +24,9 @@ std::vector<ExpertLayer> expert_layers(const std::vector<TensorInfo>& tensors, c
 // Block number of "blk.N.rest", -1 for any other name.
 int64_t block_of(std::string_view name);
 
+// Where a tensor comes in that order: singles -1, then its block, what belongs to the output last.
+int64_t load_rank(std::string_view name);
+
 // Dense tensors in the order a model is loaded and run: embedding and other singles, blocks ascending, output.
 std::vector<TensorInfo> in_load_order(std::vector<TensorInfo> dense);
 

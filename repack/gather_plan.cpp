@@ -193,7 +193,6 @@ void GatherPlanner::plan_matrix(const Matrix& matrix, const std::vector<Move>& m
       return Gather::Output{of.offset + row_of / table.unit_rows() * table.unit_bytes(), ceil_div(gather.rows, table.unit_rows()) * table.unit_bytes()};
     };
     gather.output[0] = place(matrix, row);
-    uint32_t largest = gather.first_input;
     for (size_t i = move; i < moves.size() && moves[i].start < stop; ++i) {
       const Move& m = moves[i];
       if (m.start + m.rows <= row) continue;
@@ -229,7 +228,6 @@ void GatherPlanner::plan_matrix(const Matrix& matrix, const std::vector<Move>& m
       TIERPACK_CHECK(input.bytes <= inputs_.extent_bytes_max);
       const auto number = static_cast<uint32_t>(plan_.inputs.size());
       plan_.inputs.push_back(input);
-      if (input.bytes > plan_.inputs[largest].bytes) largest = number;
       Extent span;
       span.kind = Extent::Kind::kSpan;
       span.target = matrix.target;

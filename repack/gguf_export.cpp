@@ -16,6 +16,7 @@
 #include "formats/gguf.h"
 #include "formats/packed_shard.h"
 #include "formats/quantize.h"
+#include "repack/repack_plan.h"
 #include "repack/shard_file.h"
 
 namespace tierpack::repack {
@@ -48,7 +49,7 @@ class GgufExport {
       fail(ErrorKind::kUsage, "{}: lies in the pack itself; choose another place", options_.target.string());
     }
     list_items();
-    const Metadata metadata = without_split_keys();
+    const Metadata metadata = metadata_of_file();
     const uint64_t alignment = metadata.u64_or("general.alignment", 32);
     std::vector<TensorInfo> infos;
     uint64_t data_bytes = 0;
@@ -78,12 +79,13 @@ class GgufExport {
   }
 
  private:
-  Metadata without_split_keys() const {
-    Metadata out(pack_.metadata().source());
-    for (const auto& [key, value] : pack_.metadata().entries()) {
-      // The type of most tensors is no longer what the source's writer said.
-      const bool stale = (options_.dequantize || !pack_.manifest().reversible()) && (key == "general.file_type" || key.starts_with("quantize."));
-      if (!key.starts_with("split.") && !stale) out.add(key, value);
+  // The type of most tensors may no longer be what the source's writer said.
+  Metadata metadata_of_file() const {
+    const Metadata whole = without_split_keys(pack_.metadata());
+    if (!options_.dequantize && pack_.manifest().reversible()) return whole;
+    Metadata out(whole.source());
+    for (const auto& [key, value] : whole.entries()) {
+      if (key != "general.file_type" && !key.starts_with("quantize.")) out.add(key, value);
     }
     return out;
   }
@@ -108,19 +110,13 @@ class GgufExport {
     }
     add_expert_scales();
     // The order that a model is loaded in.
-    std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return rank(a.info.name) < rank(b.info.name); });
+    std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return load_rank(a.info.name) < load_rank(b.info.name); });
     const std::unordered_set<std::string> converted(report_.converted.begin(), report_.converted.end());
     std::erase_if(items_, [&](const Item& item) {
       if (item.scales != nullptr) return converted.count(item.scales->tensor) > 0;
       const std::string& name = item.info.name;
       return name.ends_with(".scale") && converted.count(name.substr(0, name.size() - 6) + ".weight") > 0;
     });
-  }
-
-  static int64_t rank(const std::string& name) {
-    const int64_t block = block_of(name);
-    if (block >= 0) return block;
-    return name.starts_with("output") ? INT64_MAX : -1;
   }
 
   void convert_if_needed(Item& item) {

@@ -65,8 +65,6 @@ uint64_t head_bytes(const RepackShard& shard, const ShardLayout& layout) {
   return safetensors_header_bytes(first, shard.bytes->size(), shard.name).value();
 }
 
-void write_synced(const fs::path& path, Bytes content) { write_file_atomically(path, content); }
-
 // Whether a source given as `path` is the model in `directory`: the directory, a folder above it, or a file in it.
 bool names_model_in(const fs::path& path, const fs::path& directory) {
   constexpr int kFoldersBelow = 3;  // see open_gguf()
@@ -138,7 +136,7 @@ void save_in_place(const fs::path& part, const RepackSource& source, const std::
     if (shard.removable) {
       std::vector<std::byte> head(head_bytes(shard, layouts[i]));
       shard.bytes->read_at(0, head);
-      write_synced(part / head_name(i), head);
+      write_file_atomically(part / head_name(i), head);
       Json gaps = Json::array();
       for (const Gap& gap : layouts[i].gaps) gaps.push_back({gap.offset, gap.bytes, gap.zeros});
       item["gaps"] = gaps;
@@ -146,10 +144,10 @@ void save_in_place(const fs::path& part, const RepackSource& source, const std::
     }
     shards.push_back(item);
   }
-  write_synced(part / kMetadataName, encode_gguf_header(metadata, {}, metadata.u64_or("general.alignment", 32)));
+  write_file_atomically(part / kMetadataName, encode_gguf_header(metadata, {}, metadata.u64_or("general.alignment", 32)));
   const Json state{{"version", 1}, {"routing_id", routing_id.hex()}, {"directory", fs::absolute(source.shards.front().path).parent_path().string()},
                    {"shards", shards}};
-  write_synced(part / kStateName, as_bytes(dump_json(state)));
+  write_file_atomically(part / kStateName, as_bytes(dump_json(state)));
   sync_directory(part);
 }
 

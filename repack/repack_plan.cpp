@@ -27,14 +27,6 @@ TensorInfo as_packed(TensorInfo tensor, const std::map<std::string, DType>& tran
   return tensor;
 }
 
-Metadata without_split_keys(const Metadata& metadata) {
-  Metadata out(metadata.source());
-  for (const auto& [key, value] : metadata.entries()) {
-    if (!key.starts_with("split.")) out.add(key, value);
-  }
-  return out;
-}
-
 // "blk.3.ffn_gate_exps.weight" has its factors in "blk.3.ffn_gate_exps.scale".
 std::string scale_name(std::string_view weight) {
   constexpr std::string_view kSuffix = ".weight";
@@ -175,6 +167,14 @@ void list_files(RepackPlan& plan, uint64_t source_bin_bytes) {
 }
 
 }  // namespace
+
+Metadata without_split_keys(const Metadata& metadata) {
+  Metadata out(metadata.source());
+  for (const auto& [key, value] : metadata.entries()) {
+    if (!key.starts_with("split.")) out.add(key, value);
+  }
+  return out;
+}
 
 std::vector<TensorInfo> source_tensors(const PlanInputs& inputs) {
   std::vector<TensorInfo> all;

@@ -178,6 +178,9 @@ RepackPlan plan_repack(const PlanInputs& inputs);
 // The scales that NVFP4 needs beside its blocks, for tensors of `types`: F32 tensors to be added to PlanInputs::derived.
 std::vector<TensorInfo> second_scales(const std::map<std::string, DType>& types, const std::vector<TensorInfo>& tensors);
 
+// A model's metadata, whatever files it was split over.
+Metadata without_split_keys(const Metadata& metadata);
+
 // The tensors of the source that a plan places, under their names in the pack.
 std::vector<TensorInfo> source_tensors(const PlanInputs& inputs);
 
