@@ -1,5 +1,5 @@
 // Where routed experts come from. The model asks for the experts of one layer by id and gets memory it may read until it
-// lets go; it does not know tiers. The resident store (everything in RAM) and the tiered store implement this.
+// lets go; it does not know tiers.
 //
 // One thread (the one that runs the forward pass) calls acquire and drives a Lease; kernels on other threads may read
 // the memory it names. Records are proved against their checksum before they are handed out for the first time.
@@ -16,11 +16,34 @@ namespace tierpack {
 
 // Hits and traffic, by tier; sums since the start.
 struct ExpertCounters {
-  uint64_t requests = 0;   // experts asked for
-  uint64_t ram_hits = 0;
-  uint64_t disk_reads = 0;
-  uint64_t disk_bytes = 0;
-  uint64_t stall_us = 0;   // time the model waited
+  uint64_t requests = 0;         // experts asked for
+  uint64_t vram_hits = 0;        // of them, in VRAM
+  uint64_t ram_hits = 0;         // in RAM
+  uint64_t late_hits = 0;        // on their way already, by prefetch, seeding or between tiers
+  uint64_t disk_reads = 0;       // read because they were asked for
+  uint64_t disk_bytes = 0;       // read from disk for any reason
+  uint64_t stall_us = 0;         // time the model waited
+  uint64_t prefetches = 0;       // records read ahead
+  uint64_t prefetches_used = 0;  // of them, asked for while they were there
+  uint64_t guesses = 0;          // experts that the router was guessed to choose
+  uint64_t guesses_right = 0;    // of them, chosen
+  uint64_t evictions = 0;        // records dropped for others
+  uint64_t moves = 0;            // between RAM and VRAM, either way
+  uint64_t move_bytes = 0;
+  uint64_t retries = 0;          // reads repeated after an error or a wrong checksum
+};
+
+// Loading of what a store begins with.
+struct SeedProgress {
+  uint64_t loaded_bytes = 0;
+  uint64_t total_bytes = 0;
+  bool done = true;
+};
+
+// How the experts of a request were chosen.
+struct RouteCounts {
+  std::span<const uint32_t> counts;  // tokens that chose each expert; empty: one each
+  uint32_t tokens = 1;               // of the chunk
 };
 
 class ExpertStore {
@@ -37,18 +60,23 @@ class ExpertStore {
       virtual int next_ready() = 0;
       virtual int poll_ready() = 0;
       virtual Bytes record(int index) const = 0;
+      virtual void done(int index) = 0;
       virtual void release() = 0;
 
      protected:
       ~Impl() = default;
     };
     explicit Lease(Impl& impl) : impl_(&impl) {}
+    // Throws what reading a record failed with: kIo or kCorrupt.
     int next_ready() { return impl_->next_ready(); }
     // The same without blocking: -1 also when none is readable at this moment.
     int poll_ready() { return impl_->poll_ready(); }
     // The bytes of the expert's record (layout: formats/pack.h, ExpertLayer), at least 64-byte aligned. Valid after
-    // this index was returned.
+    // this index was returned, until it is done.
     Bytes record(int index) const { return impl_->record(index); }
+    // Gives one record back early. A request for more experts than the store has room for goes on only as records are
+    // given back; kLeaseRecords of a layer can always be held at once.
+    void done(int index) { impl_->done(index); }
 
    private:
     struct Release {
@@ -60,11 +88,14 @@ class ExpertStore {
   virtual ~ExpertStore() = default;
 
   // `experts`: distinct ids of block `layer`, in any order. Leases must be gone before the store is.
-  virtual Lease acquire(uint32_t layer, std::span<const uint32_t> experts) = 0;
-  // A hint that these experts will probably be asked for soon; never blocks.
+  virtual Lease acquire(uint32_t layer, std::span<const uint32_t> experts, const RouteCounts& route = {}) = 0;
+  // Whether a guess about block `layer` may save time; asking is cheap.
+  virtual bool wants_guess(uint32_t layer) const { return (void)layer, false; }
+  // A guess that these experts, likeliest first, will be asked for soon; never blocks.
   virtual void prefetch(uint32_t layer, std::span<const uint32_t> experts) { (void)layer, (void)experts; }
   // From any thread.
   virtual ExpertCounters counters() const = 0;
+  virtual SeedProgress seed_progress() const { return {}; }
 };
 
 }  // namespace tierpack
