@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -10,7 +11,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "runtime/available_memory.h"
-#include "runtime/experts/resident_store.h"
+#include "runtime/experts/tiered_store.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/model/decoded_weights.h"
 #include "runtime/model/model.h"
@@ -43,6 +44,35 @@ class LoadProgress {
   uint64_t done_ = 0;
 };
 
+experts::ReaderOptions reader_options(const EngineOptions& options) {
+  experts::ReaderOptions reader;
+  reader.direct = options.read_method != ReadMethod::kBuffered;
+  reader.ring = options.read_method == ReadMethod::kAuto;
+  reader.mirrors = options.mirrors;
+  reader.faults = options.read_faults;
+  return reader;
+}
+
+experts::StoreOptions store_options(const EngineOptions& options, const Pack& pack) {
+  experts::StoreOptions store;
+  const PackManifest& manifest = pack.manifest();
+  std::map<uint64_t, ExpertSlots::Class> by_size;
+  for (uint32_t i = 0; i < manifest.expert_layers.size(); ++i) {
+    const ExpertLayer& layer = manifest.expert_layers[i];
+    ExpertSlots::Class& c = by_size[layer.record_bytes];
+    c.slot_bytes = experts::RecordReader::room_bytes(layer.record_bytes);
+    c.layers.push_back(i);
+    c.ram_slots += layer.experts;
+  }
+  for (auto& [bytes, c] : by_size) store.slots.classes.push_back(c);
+  const experts::CacheShape shape = experts::cache_shape(manifest);
+  for (uint32_t entry = 0; entry < shape.entries(); ++entry) store.seed_order.push_back(entry);
+  store.reader = reader_options(options);
+  store.prefetch = options.prefetch;
+  if (!options.cache_policy.empty()) store.policy = options.cache_policy;
+  return store;
+}
+
 class LoadedEngine final : public Engine {
  public:
   LoadedEngine(EngineOptions options, Pack pack, const kernels::KernelTable& table)
@@ -52,10 +82,10 @@ class LoadedEngine final : public Engine {
     } catch (const Error&) {
       tokenizer_problem_ = std::current_exception();  // the model still runs on token ids
     }
-    LoadProgress progress(options_, model::DenseTensors::total_bytes(pack_) + experts::ResidentStore::total_bytes(pack_));
+    LoadProgress progress(options_, model::DenseTensors::total_bytes(pack_));
     const auto on_bytes = [&](uint64_t bytes) { progress.add(bytes); };
-    model::ModelWeights weights = model::bind_weights(pack_, model::DenseTensors::load(pack_, team_, on_bytes));
-    store_ = experts::ResidentStore::load(pack_, team_, on_bytes);
+    model::ModelWeights weights = model::bind_weights(pack_, model::DenseTensors::load(pack_, reader_options(options_), on_bytes));
+    store_ = std::make_unique<experts::TieredStore>(pack_, store_options(options_, pack_));
     model_ = model::make_model(
         {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context, options_.activations});
     options_.on_load = {};
@@ -70,6 +100,9 @@ class LoadedEngine final : public Engine {
   }
   std::unique_ptr<Session> new_session() override;
   ExpertCounters expert_counters() const override { return store_->counters(); }
+  std::vector<ExpertLayerCounters> expert_layer_counters() const override { return store_->layer_counters(); }
+  SeedProgress seed_progress() const override { return store_->seed_progress(); }
+  void wait_until_seeded() override { store_->wait_until_seeded(); }
 
   model::Model& model() { return *model_; }
 
@@ -79,7 +112,7 @@ class LoadedEngine final : public Engine {
   std::optional<text::Tokenizer> tokenizer_;
   std::exception_ptr tokenizer_problem_;
   ThreadTeam team_;
-  std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<experts::TieredStore> store_;
   std::unique_ptr<model::Model> model_;
 };
 
@@ -170,6 +203,12 @@ class LoadedSession final : public Session {
 
 std::unique_ptr<Session> LoadedEngine::new_session() { return std::make_unique<LoadedSession>(*this); }
 
+uint64_t experts_bytes(const Pack& pack) {
+  uint64_t sum = 0;
+  for (const ExpertLayer& layer : pack.manifest().expert_layers) sum += layer.record_bytes * layer.experts;
+  return sum;
+}
+
 // Defaults resolved against the model and the machine.
 EngineOptions resolved(EngineOptions options, const Pack& pack) {
   const ModelConfig& c = pack.config();
@@ -195,7 +234,7 @@ EngineOptions resolved(EngineOptions options, const Pack& pack) {
                                ? model::decoded_weights_bytes(pack) * static_cast<uint64_t>(options.threads)
                                : 0;
   const auto needed = [&](uint32_t context) {
-    return decoded + model::DenseTensors::total_bytes(pack) + experts::ResidentStore::total_bytes(pack) +
+    return decoded + model::DenseTensors::total_bytes(pack) + experts_bytes(pack) +
            model::workspace_bytes(c, std::min(options.chunk, context), context) +
            model::SessionState::bytes(c, context, options.kv);
   };

@@ -24,6 +24,12 @@ namespace tierpack {
 namespace text {
 class Tokenizer;
 }
+namespace experts {
+class ReadFaults;
+}
+
+// How expert records are read: kAuto tries io_uring with O_DIRECT.
+enum class ReadMethod { kAuto, kPread, kBuffered };
 
 struct EngineOptions {
   std::filesystem::path pack;
@@ -33,6 +39,19 @@ struct EngineOptions {
   KvType kv = KvType::kF16;  // of the KV cache
   ActivationType activations = ActivationType::kInt8;  // in products with quantised weights
   std::string isa;           // kernel table by name; empty = best for this CPU
+
+  // Where weights may lie (docs/expert_cache.md). None of it changes an answer.
+  std::optional<uint64_t> ram_bytes;   // everything the process makes the machine hold; none = what the machine allows
+  uint64_t vram_bytes = 0;             // for experts on the device
+  bool sim_device = false;             // host memory stands in for a GPU's
+  double sim_link_bytes_s = 0;         // speed of its link; 0 = that of memory
+  std::vector<std::string> placement;  // REGEX=vram|ram|disk
+  std::vector<std::filesystem::path> mirrors;  // further copies of the pack's segments
+  std::filesystem::path profile;       // expected use instead of the pack's own; empty = the pack's
+  std::string cache_policy;            // empty = the default one
+  bool prefetch = true;
+  ReadMethod read_method = ReadMethod::kAuto;
+  experts::ReadFaults* read_faults = nullptr;  // for tests; not owned
   // Called while loading with bytes done and bytes in all; may throw to stop.
   std::function<void(uint64_t done, uint64_t total)> on_load;
 };
@@ -69,6 +88,11 @@ class Engine {
   // Empty session. Sessions of one engine may not run forward passes at the same time (they share the thread team).
   virtual std::unique_ptr<Session> new_session() = 0;
   virtual ExpertCounters expert_counters() const = 0;
+  // By block with experts, in order.
+  virtual std::vector<ExpertLayerCounters> expert_layer_counters() const { return {}; }
+  // Of the experts that the engine begins with: requests are answered correctly before it is done.
+  virtual SeedProgress seed_progress() const { return {}; }
+  virtual void wait_until_seeded() {}
 };
 
 class Session {

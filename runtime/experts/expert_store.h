@@ -33,6 +33,17 @@ struct ExpertCounters {
   uint64_t retries = 0;          // reads repeated after an error or a wrong checksum
 };
 
+// Of one layer.
+struct ExpertLayerCounters {
+  uint32_t layer = 0;  // block number
+  uint64_t requests = 0;
+  uint64_t vram_hits = 0;
+  uint64_t ram_hits = 0;
+  uint64_t late_hits = 0;
+  uint64_t disk_reads = 0;
+  uint64_t stall_us = 0;
+};
+
 // Loading of what a store begins with.
 struct SeedProgress {
   uint64_t loaded_bytes = 0;

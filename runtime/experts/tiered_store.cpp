@@ -137,6 +137,7 @@ TieredStore::TieredStore(const Pack& pack, StoreOptions options)
     layer_of_block_[layer.layer] = i;
     TIERPACK_CHECK(table_.slot_bytes(table_.class_of_layer(i)) >= RecordReader::room_bytes(layer.record_bytes));
     TIERPACK_CHECK(table_.slot_count(table_.class_of_layer(i), Tier::kRam) >= std::min(kLeaseRecords, layer.experts));
+    by_layer_[i].layer = layer.layer;
     largest = std::max(largest, table_.slot_bytes(table_.class_of_layer(i)));
   }
   if (!options.uses_per_token.empty()) policy_->seed(options.uses_per_token);
@@ -244,7 +245,7 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
   request.pending_next_ = request.ready_next_ = 0;
   request.streaming_ = 0;
 
-  LayerCounters& own = by_layer_[layer];
+  ExpertLayerCounters& own = by_layer_[layer];
   for (uint32_t i = 0; i < experts.size(); ++i) {
     const uint32_t entry = shape_.entry(layer, experts[i]);
     request.entries_.push_back(entry);
@@ -428,7 +429,7 @@ void TieredStore::resolve(uint32_t entry, uint32_t slot) {
 ExpertCounters TieredStore::counters() const {
   const std::lock_guard lock(mutex_);
   ExpertCounters sum = counters_;
-  for (const LayerCounters& layer : by_layer_) {
+  for (const ExpertLayerCounters& layer : by_layer_) {
     sum.requests += layer.requests;
     sum.vram_hits += layer.vram_hits;
     sum.ram_hits += layer.ram_hits;
@@ -445,7 +446,7 @@ SeedProgress TieredStore::seed_progress() const {
   return seed_;
 }
 
-std::vector<LayerCounters> TieredStore::layer_counters() const {
+std::vector<ExpertLayerCounters> TieredStore::layer_counters() const {
   const std::lock_guard lock(mutex_);
   return by_layer_;
 }

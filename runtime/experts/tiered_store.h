@@ -50,15 +50,6 @@ struct StoreOptions {
   std::unique_ptr<device::VramMemory> vram;  // of slots.vram_bytes(), if there are VRAM slots
 };
 
-struct LayerCounters {
-  uint64_t requests = 0;
-  uint64_t vram_hits = 0;
-  uint64_t ram_hits = 0;
-  uint64_t late_hits = 0;
-  uint64_t disk_reads = 0;
-  uint64_t stall_us = 0;
-};
-
 // The shape of a pack's experts as policies see it.
 CacheShape cache_shape(const PackManifest& manifest);
 
@@ -75,7 +66,7 @@ class TieredStore final : public ExpertStore {
   SeedProgress seed_progress() const override;
 
   // By the pack's expert layers, in their order.
-  std::vector<LayerCounters> layer_counters() const;
+  std::vector<ExpertLayerCounters> layer_counters() const;
   // (layers, experts): tokens that chose each expert since the start.
   std::vector<uint64_t> use_counts() const;
   uint64_t tokens() const;
@@ -146,7 +137,7 @@ class TieredStore final : public ExpertStore {
   SeedProgress seed_;
 
   ExpertCounters counters_;
-  std::vector<LayerCounters> by_layer_;
+  std::vector<ExpertLayerCounters> by_layer_;
   std::vector<uint64_t> uses_;
   uint64_t tokens_ = 0;
 

@@ -11,6 +11,7 @@ namespace tierpack::experts {
 
 namespace {
 
+constexpr uint32_t kNone = SlotTable::kNone;
 constexpr uint32_t kSeedsUnderWay = 16;
 
 }  // namespace

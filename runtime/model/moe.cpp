@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "runtime/experts/expert_slots.h"
 #include "runtime/engine.h"
 
 namespace tierpack::model {
@@ -20,8 +21,9 @@ struct ExpertJob {
   float* out = nullptr;           // (tokens, D)
 };
 
-// Experts computed together: enough to keep a team busy, few enough to live on the stack.
-constexpr size_t kJobs = 16;
+// Experts computed together: enough to keep a team busy, few enough to live on the stack; the store can always hold as
+// many routed ones.
+constexpr size_t kJobs = kLeaseRecords;
 
 Activations from_row(const Activations& a, size_t row) {
   const kernels::ActivationView v = a.view(row, 0);
@@ -83,6 +85,18 @@ void route(const Pass& pass, const MoeWeights& w, uint32_t block) {
     pass.chunk.observer->on_route(block, pass.chunk.position(t), std::span(s.ids + size_t{t} * c.experts_used, c.experts_used),
                                   std::span(s.weights + size_t{t} * c.experts_used, c.experts_used));
   }
+}
+
+// Tells the store what the router of the next block would choose for this block's input. Right or wrong, it changes when
+// records are read, nothing else.
+void guess_experts(const Pass& pass, const MoeWeights& next, ExpertStore& store, uint32_t block) {
+  const ModelConfig& c = pass.config;
+  const MoeScratch& s = pass.ws.moe;
+  quantize_for(pass.compute, pass.ws.x, 1, next.router);
+  const Product product[] = {{&next.router, pass.ws.x.view(0, 1), s.router, c.experts}};
+  run_products(pass.compute, product);
+  kernels::top_k(s.router, c.experts, c.experts_used, s.guess);
+  store.prefetch(block, std::span<const uint32_t>(s.guess, c.experts_used));
 }
 
 // Rows for every (token, expert) pair, grouped by expert, tokens ascending. Returns the number of distinct experts.
@@ -186,7 +200,7 @@ void sum_experts(const Pass& pass, const MoeWeights& w) {
 
 }  // namespace
 
-void mixture_of_experts(const Pass& pass, const MoeWeights& w, ExpertStore& store, uint32_t block) {
+void mixture_of_experts(const Pass& pass, const MoeWeights& w, ExpertStore& store, uint32_t block, const BlockWeights* next) {
   MoeScratch& s = pass.ws.moe;
   const uint32_t tokens = pass.chunk.tokens;
   const MatrixView gate{w.experts->gate.dtype};
@@ -198,12 +212,17 @@ void mixture_of_experts(const Pass& pass, const MoeWeights& w, ExpertStore& stor
   }
   route(pass, w, block);
   const uint32_t distinct = group_by_expert(pass.config, tokens, s);
-  ExpertStore::Lease lease = store.acquire(block, std::span<const uint32_t>(s.requested, distinct));
+  for (uint32_t i = 0; i < distinct; ++i) s.counts[i] = s.first_row[s.requested[i] + 1] - s.first_row[s.requested[i]];
+  ExpertStore::Lease lease = store.acquire(block, std::span<const uint32_t>(s.requested, distinct),
+                                           {std::span<const uint32_t>(s.counts, distinct), tokens});
+  if (next != nullptr && tokens == 1 && store.wants_guess(next->index)) guess_experts(pass, next->moe, store, next->index);
   if (tokens > 1) gather(pass, w);
 
   // The shared expert needs no waiting: it leads the first batch. A batch is what is ready when it begins.
   std::array<ExpertJob, kJobs> jobs;
+  std::array<int, kJobs> held;
   size_t count = 0;
+  size_t held_count = 0;
   if (w.has_shared) jobs[count++] = shared_job(pass, w);
   for (uint32_t done = 0; done < distinct || count > 0;) {
     while (count < kJobs && done < distinct) {
@@ -215,10 +234,12 @@ void mixture_of_experts(const Pass& pass, const MoeWeights& w, ExpertStore& stor
       const Bytes record = lease.record(index);
       TIERPACK_CHECK(record.size() >= w.experts->record_bytes);
       jobs[count++] = routed_job(pass, w, s.requested[index], record);
+      held[held_count++] = index;
       ++done;
     }
     run_experts(pass, std::span(jobs).first(count));
-    count = 0;
+    for (size_t i = 0; i < held_count; ++i) lease.done(held[i]);
+    count = held_count = 0;
   }
   sum_experts(pass, w);
 }

@@ -32,7 +32,7 @@ class Qwen4Exp final : public Model {
       combine_streams(pass);
 
       mix_streams(pass, block.ffn_mixer, 0, pass.chunk.tokens);
-      mixture_of_experts(pass, block.moe, parts().experts, block.index);
+      mixture_of_experts(pass, block.moe, parts().experts, block.index, following(block));
       combine_streams(pass);
     }
   }

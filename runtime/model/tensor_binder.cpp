@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
 #include <string_view>
 
 #include "base/error.h"
@@ -12,8 +15,6 @@
 namespace tierpack::model {
 
 namespace {
-
-constexpr uint64_t kTensorAlignment = 64;
 
 bool is_weight_type(DType type) {
   switch (type) {
@@ -44,22 +45,51 @@ uint64_t DenseTensors::total_bytes(const Pack& pack) {
   return total;
 }
 
-DenseTensors DenseTensors::load(const Pack& pack, ThreadTeam& team, const std::function<void(uint64_t)>& on_bytes) {
+DenseTensors DenseTensors::load(const Pack& pack, const experts::ReaderOptions& options,
+                                const std::function<void(uint64_t)>& on_bytes) {
   const PackManifest& manifest = pack.manifest();
   DenseTensors result;
+  result.arena_ = device::PinnedBuffer(arena_bytes(manifest));
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t left = manifest.dense.size();
+  std::exception_ptr failure;
+  const auto on_done = [&](uint64_t tensor, std::exception_ptr problem) {
+    const std::lock_guard lock(mutex);
+    --left;
+    try {
+      if (problem) std::rethrow_exception(problem);
+      if (!failure) on_bytes(result.sizes_[tensor]);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+    changed.notify_one();
+  };
+  std::vector<experts::RecordReader::Request> requests;
   uint64_t at = 0;
   for (const DenseTensor& tensor : manifest.dense) {
     const uint64_t bytes = manifest.records[tensor.record].bytes;
     result.offsets_.push_back(at);
     result.sizes_.push_back(bytes);
-    at = align_up(at + bytes, kTensorAlignment);
+    requests.push_back({tensor.record, result.arena_.bytes().data() + at, requests.size(), experts::ReadPriority::kDemand});
+    at += experts::RecordReader::room_bytes(bytes);
   }
-  result.arena_ = device::PinnedBuffer(at);
-  team.for_each(manifest.dense.size(), [&](size_t i) {
-    pack.read_record(manifest.dense[i].record, result.arena_.bytes().subspan(result.offsets_[i], result.sizes_[i]));
-    on_bytes(result.sizes_[i]);
-  });
+  experts::RecordReader reader(pack, options, on_done);
+  std::vector<experts::RecordReader::Ticket> tickets(requests.size());
+  reader.submit(requests, tickets);
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return left == 0 || failure; });
+  if (failure) {
+    lock.unlock();
+    std::rethrow_exception(failure);
+  }
   return result;
+}
+
+uint64_t DenseTensors::arena_bytes(const PackManifest& manifest) {
+  uint64_t total = 0;
+  for (const DenseTensor& tensor : manifest.dense) total += experts::RecordReader::room_bytes(manifest.records[tensor.record].bytes);
+  return total;
 }
 
 Bytes DenseTensors::tensor(size_t index) const { return arena_.bytes().subspan(offsets_[index], sizes_[index]); }

@@ -13,20 +13,22 @@
 #include <string>
 #include <vector>
 
-#include "base/threads.h"
 #include "formats/pack.h"
 #include "runtime/device/device.h"
+#include "runtime/experts/record_reader.h"
 #include "runtime/kernels/kernels.h"
 
 namespace tierpack::model {
 
 class DenseTensors {
  public:
+  // Bytes of memory that load() takes.
+  static uint64_t arena_bytes(const PackManifest& manifest);
   // Bytes that load() reads.
   static uint64_t total_bytes(const Pack& pack);
-  // Reads with every thread of the team. `on_bytes` is called with the size of each record read, from any thread; what it
-  // throws ends the loading.
-  static DenseTensors load(const Pack& pack, ThreadTeam& team, const std::function<void(uint64_t)>& on_bytes);
+  // Reads past the page cache, many records at once. `on_bytes` is called with the size of each record read, from any
+  // thread, one call at a time; what it throws ends the loading.
+  static DenseTensors load(const Pack& pack, const experts::ReaderOptions& options, const std::function<void(uint64_t)>& on_bytes);
 
   // Bytes of manifest().dense[index].
   Bytes tensor(size_t index) const;

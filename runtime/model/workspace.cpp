@@ -86,6 +86,8 @@ MoeScratch take_moe(Carver& carver, const ModelConfig& c, uint64_t tokens) {
   s.pair_token = carver.take<uint32_t>(pairs);
   s.first_row = carver.take<uint32_t>(uint64_t{c.experts} + 1);
   s.requested = carver.take<uint32_t>(c.experts);
+  s.counts = carver.take<uint32_t>(c.experts);
+  s.guess = carver.take<uint32_t>(c.experts_used);
   if (tokens > 1) s.input = take_activations(carver, pairs, c.hidden);
   s.gate = carver.take<float>(pairs * c.expert_ff);
   s.up = carver.take<float>(pairs * c.expert_ff);

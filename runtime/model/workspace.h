@@ -54,6 +54,8 @@ struct MoeScratch {
   uint32_t* pair_token = nullptr;  // (T * K): the token of a row, rows grouped by expert
   uint32_t* first_row = nullptr;   // (E + 1)
   uint32_t* requested = nullptr;   // (E): distinct experts of the chunk, ascending
+  uint32_t* counts = nullptr;      // (E): tokens that chose each of them
+  uint32_t* guess = nullptr;       // (K): experts that the next block may choose
   Activations input;             // (T * K, D): x gathered by row; unused for one token
   float* gate = nullptr;         // (T * K, F)
   float* up = nullptr;           // (T * K, F)

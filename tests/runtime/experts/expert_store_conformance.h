@@ -67,6 +67,7 @@ TEST_P(ExpertStoreConformance, GivesEveryRecordOfEveryBlock) {
       ASSERT_LT(static_cast<size_t>(index), ids.size());
       EXPECT_TRUE(seen.insert(index).second) << "index " << index << " was returned twice";
       expect_record(lease, index, l.layer, ids[static_cast<size_t>(index)]);
+      lease.done(index);  // a layer may have more experts than the store has room for
     }
     EXPECT_EQ(seen.size(), ids.size());
     EXPECT_EQ(lease.next_ready(), -1);

@@ -15,8 +15,8 @@ class ShufflingStore final : public ExpertStore {
  public:
   ShufflingStore(std::unique_ptr<ExpertStore> inner, uint64_t seed) : inner_(std::move(inner)), random_(seed) {}
 
-  Lease acquire(uint32_t layer, std::span<const uint32_t> experts) override {
-    leases_.push_back(std::make_unique<Shuffled>(*this, inner_->acquire(layer, experts)));
+  Lease acquire(uint32_t layer, std::span<const uint32_t> experts, const RouteCounts& route) override {
+    leases_.push_back(std::make_unique<Shuffled>(*this, inner_->acquire(layer, experts, route)));
     return Lease(*leases_.back());
   }
   void prefetch(uint32_t layer, std::span<const uint32_t> experts) override { inner_->prefetch(layer, experts); }
@@ -37,6 +37,7 @@ class ShufflingStore final : public ExpertStore {
     }
     int poll_ready() override { return store_.random_() % 3 == 0 ? next_ready() : -1; }
     Bytes record(int index) const override { return inner_.record(index); }
+    void done(int index) override { inner_.done(index); }
     void release() override {
       std::erase_if(store_.leases_, [this](const auto& lease) { return lease.get() == this; });
     }

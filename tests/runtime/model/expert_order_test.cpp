@@ -1,9 +1,9 @@
 // The order in which a store hands out experts is no part of the answer.
 #include <gtest/gtest.h>
 
-#include "runtime/experts/resident_store.h"
 #include "runtime/model/model.h"
 #include "tests/runtime/experts/shuffling_store.h"
+#include "tests/runtime/experts/store_fixture.h"
 #include "tests/runtime/model/model_fixture.h"
 
 namespace tierpack::model {
@@ -13,7 +13,7 @@ using namespace testing_support;
 
 std::string run(const Pack& pack, ExpertStore& store, ThreadTeam& team, uint32_t chunk) {
   const std::vector<uint32_t> tokens = some_tokens(40, pack.config().vocab);
-  ModelWeights weights = bind_weights(pack, DenseTensors::load(pack, team, [](uint64_t) {}));
+  ModelWeights weights = bind_weights(pack, DenseTensors::load(pack, {}, [](uint64_t) {}));
   const std::unique_ptr<Model> model =
       make_model({pack, std::move(weights), store, kernels::best(), team, chunk, 64});
   SessionState state(pack.config(), 64, kernels::KvType::kF32);
@@ -29,7 +29,7 @@ std::string run(const Pack& pack, ExpertStore& store, ThreadTeam& team, uint32_t
 TEST(ExpertOrder, ArrivalDoesNotChangeABit) {
   const Pack pack = Pack::open(pebble_pack());
   ThreadTeam team(2);
-  std::unique_ptr<ExpertStore> resident = experts::ResidentStore::load(pack, team, [](uint64_t) {});
+  std::unique_ptr<ExpertStore> resident = make_store(pack, 1.0);
   const std::string expected = run(pack, *resident, team, 16);
   ShufflingStore shuffling(std::move(resident), 42);
   EXPECT_EQ(run(pack, shuffling, team, 16), expected);

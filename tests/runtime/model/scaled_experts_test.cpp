@@ -28,7 +28,7 @@ class MemoryStore final : public ExpertStore {
       : stride_((record_bytes + 63) / 64), lines_(stride_ * experts), bytes_(record_bytes) {}
   std::byte* record(uint32_t expert) { return lines_[expert * stride_].bytes; }
 
-  Lease acquire(uint32_t, std::span<const uint32_t> experts) override {
+  Lease acquire(uint32_t, std::span<const uint32_t> experts, const RouteCounts&) override {
     lease_.store = this;
     lease_.wanted.assign(experts.begin(), experts.end());
     lease_.left = static_cast<int>(experts.size());

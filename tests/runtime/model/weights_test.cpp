@@ -45,7 +45,7 @@ TEST(Weights, GroupedRowsAreDecodedInOrder) {
   tiny.write(directory / "tiny.tierpack");
   const Pack pack = Pack::open(directory / "tiny.tierpack");
   ThreadTeam team(1);
-  const model::DenseTensors tensors = model::DenseTensors::load(pack, team, [](uint64_t) {});
+  const model::DenseTensors tensors = model::DenseTensors::load(pack, {}, [](uint64_t) {});
   std::vector<std::unique_ptr<float[]>> decoded;
   model::TensorBinder binder(pack, tensors, decoded);
   for (const char* name : {"m", "s", "v"}) {
@@ -70,7 +70,7 @@ kernels::MatrixView bind_matrix(const std::vector<ExtraTensor>& tensors, bool al
   TinyPack(false, extra).write(directory / "tiny.tierpack");
   const Pack pack = Pack::open(directory / "tiny.tierpack");
   ThreadTeam team(1);
-  const model::DenseTensors dense = model::DenseTensors::load(pack, team, [](uint64_t) {});
+  const model::DenseTensors dense = model::DenseTensors::load(pack, {}, [](uint64_t) {});
   std::vector<std::unique_ptr<float[]>> decoded;
   model::TensorBinder binder(pack, dense, decoded);
   const kernels::MatrixView w = binder.matrix("m.weight", 256, 130);
