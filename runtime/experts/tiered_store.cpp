@@ -14,9 +14,9 @@ using Clock = std::chrono::steady_clock;
 using State = SlotTable::State;
 
 constexpr uint32_t kNone = SlotTable::kNone;
-// Records of one request that may be on their way or held although they are worth less than what they would displace:
-// enough to compute a batch while the next one is read.
-constexpr uint32_t kStreamWindow = 2 * kLeaseRecords;
+// Records of one request that are held or on their way: with fewer, it may displace what is worth more. Enough to compute
+// a batch while the next one is read, and at most half of the class's slots.
+constexpr uint32_t kStreamWindow = kLeaseRecords + kLeaseRecords / 2;
 
 uint64_t microseconds(Clock::duration d) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(d).count());
@@ -53,10 +53,7 @@ class TieredStore::Request final : public ExpertStore::Lease::Impl {
     if (slots_[index] == kNone) return;
     store_.table_.unpin(slots_[index]);
     slots_[index] = kNone;
-    if (streamed_[index]) {
-      streamed_[index] = false;
-      --streaming_;
-    }
+    --held_;
   }
 
   TieredStore& store_;
@@ -64,13 +61,12 @@ class TieredStore::Request final : public ExpertStore::Lease::Impl {
   uint32_t layer_ = 0;
   std::vector<uint32_t> entries_;
   std::vector<uint32_t> slots_;     // pinned, by index; kNone before and after
-  std::vector<bool> streamed_;      // by index: in the stream window
   std::vector<uint32_t> pending_;   // indices without a slot, from pending_next_
   size_t pending_next_ = 0;
   std::vector<uint32_t> waiting_;   // indices whose slot is loading or moving
   std::vector<uint32_t> ready_;     // indices in the order they came, from ready_next_
   size_t ready_next_ = 0;
-  uint32_t streaming_ = 0;
+  uint32_t held_ = 0;               // pinned or waited for
   std::exception_ptr failure_;
 };
 
@@ -241,9 +237,8 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
   request.waiting_.clear();
   request.ready_.clear();
   request.slots_.assign(experts.size(), kNone);
-  request.streamed_.assign(experts.size(), false);
   request.pending_next_ = request.ready_next_ = 0;
-  request.streaming_ = 0;
+  request.held_ = 0;
 
   ExpertLayerCounters& own = by_layer_[layer];
   for (uint32_t i = 0; i < experts.size(); ++i) {
@@ -258,6 +253,7 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
       continue;
     }
     const SlotTable::Slot& found = table_.slot(slot);
+    ++request.held_;
     if (found.prefetched) {
       ++counters_.prefetches_used;
       gate_.on_outcome(true);
@@ -322,9 +318,10 @@ void TieredStore::submit_batch() {
 }
 
 // Finds slots for what has none: free ones, then those of the least worth. What is worth no more than the record it would
-// displace takes part in the stream window only.
+// displace waits for the request's own slots.
 void TieredStore::load_pending(Request& request) {
   const uint32_t class_index = table_.class_of_layer(request.layer_);
+  const uint32_t window = std::min(kStreamWindow, table_.slot_count(class_index, Tier::kRam) / 2);
   std::span<const uint32_t> victims;
   size_t next_victim = 0;
   bool looked = false;
@@ -334,6 +331,7 @@ void TieredStore::load_pending(Request& request) {
     const uint32_t present = table_.find(entry);  // another request may have begun it meanwhile
     if (present != kNone) {
       ++request.pending_next_;
+      ++request.held_;
       if (table_.slot(present).state == State::kReady) {
         table_.pin(present);
         request.slots_[index] = present;
@@ -344,7 +342,6 @@ void TieredStore::load_pending(Request& request) {
       }
       continue;
     }
-    bool streamed = false;
     if (!table_.has_free(class_index, Tier::kRam)) {
       if (!looked) {
         victims = table_.cheapest(class_index, Tier::kRam, request.pending_.size() - request.pending_next_, values());
@@ -352,19 +349,15 @@ void TieredStore::load_pending(Request& request) {
       }
       if (next_victim == victims.size()) break;
       const SlotTable::Slot& victim = table_.slot(victims[next_victim]);
-      streamed = values()[entry] <= values()[victim.entry];
-      if (streamed && request.streaming_ >= kStreamWindow) break;
+      if (values()[entry] <= values()[victim.entry] && request.held_ >= window) break;
       if (victim.prefetched) gate_.on_outcome(false);
       table_.evict(victims[next_victim++]);
       ++counters_.evictions;
     }
     ++request.pending_next_;
     const uint32_t slot = table_.begin_load(entry, Tier::kRam, false);
-    if (streamed) {
-      request.streamed_[index] = true;
-      ++request.streaming_;
-    }
     request.waiting_.push_back(index);
+    ++request.held_;
     queue_load(entry, slot, ReadPriority::kDemand);
   }
   submit_batch();

@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(
                     with("Pread", 0.3, 0, [](StoreOptions& o) { o.reader.ring = false; }),
                     with("Buffered", 0.3, 0, [](StoreOptions& o) { o.reader.direct = false; }),
                     with("Lru", 0.3, 0, [](StoreOptions& o) { o.policy = "lru"; })),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& way) { return way.param.name; });
 
 class TieredStoreTest : public testing::Test {
  protected:
@@ -53,11 +53,12 @@ class TieredStoreTest : public testing::Test {
     std::mt19937 random(seed);
     for (uint32_t t = 0; t < tokens; ++t) {
       for (const ExpertLayer& layer : pack_.manifest().expert_layers) {
+        const auto any = [&] { return static_cast<uint32_t>(random() % layer.experts); };
         std::set<uint32_t> ids;
-        while (ids.size() < 4) ids.insert(std::min(random() % layer.experts, random() % layer.experts));
+        while (ids.size() < 4) ids.insert(std::min(any(), any()));
         const std::vector<uint32_t> list(ids.begin(), ids.end());
         ExpertStore::Lease lease = store.acquire(layer.layer, list);
-        if (random() % 4 == 0) store.prefetch(layer.layer, std::vector<uint32_t>{random() % layer.experts, random() % layer.experts});
+        if (random() % 4 == 0) store.prefetch(layer.layer, std::vector<uint32_t>{any(), any()});
         for (int index = lease.next_ready(); index >= 0; index = lease.next_ready()) {
           EXPECT_FALSE(lease.record(index).empty());
         }
