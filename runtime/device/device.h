@@ -19,6 +19,7 @@ struct DeviceInfo {
   int compute_minor = 0;
   uint64_t memory_bytes = 0;
   uint64_t free_bytes = 0;
+  std::string pci_address;  // "0000:01:00.0"; empty when unknown
 };
 
 const char* backend_name();                 // "host" or "cuda"

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "base/error.h"
 #include "base/memory_placement.h"
 #include "runtime/device/device.h"
@@ -66,6 +68,7 @@ std::vector<DeviceInfo> enumerate() {
     check(cudaSetDevice(index), "cannot select a CUDA device");
     check(cudaMemGetInfo(&free_bytes, &total_bytes), "cannot read the free memory of a CUDA device");
     info.free_bytes = free_bytes;
+    info.pci_address = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
     devices.push_back(std::move(info));
   }
   if (count > 0) check(cudaSetDevice(current), "cannot select a CUDA device");
