@@ -25,8 +25,9 @@ RUNTIME = {
     "experts": {"device"},
     "text": set(),
     "model": {"", "device", "kernels", "experts", "text"},
+    "planning": {"kernels", "experts", "model"},
     "server": {"", "text"},
-    "": {"text", "experts", "model", "kernels"},
+    "": {"text", "experts", "model", "kernels", "planning"},
 }
 # single exceptions: (including folder, header) with the reason
 EXCEPTIONS = {

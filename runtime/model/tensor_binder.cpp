@@ -44,6 +44,12 @@ uint64_t DenseTensors::total_bytes(const Pack& pack) {
   return total;
 }
 
+uint64_t DenseTensors::arena_bytes(const PackManifest& manifest) {
+  uint64_t at = 0;
+  for (const DenseTensor& tensor : manifest.dense) at = align_up(at + manifest.records[tensor.record].bytes, kTensorAlignment);
+  return at;
+}
+
 DenseTensors DenseTensors::load(const Pack& pack, ThreadTeam& team, const std::function<void(uint64_t)>& on_bytes) {
   const PackManifest& manifest = pack.manifest();
   DenseTensors result;

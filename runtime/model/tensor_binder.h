@@ -22,8 +22,9 @@ namespace tierpack::model {
 
 class DenseTensors {
  public:
-  // Bytes that load() reads.
+  // Bytes that load() reads, and those that it takes for them.
   static uint64_t total_bytes(const Pack& pack);
+  static uint64_t arena_bytes(const PackManifest& manifest);
   // Reads with every thread of the team. `on_bytes` is called with the size of each record read, from any thread; what it
   // throws ends the loading.
   static DenseTensors load(const Pack& pack, ThreadTeam& team, const std::function<void(uint64_t)>& on_bytes);
