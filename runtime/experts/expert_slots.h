@@ -1,49 +1,39 @@
-// How much of a model's experts the fast tiers hold: places for records, by class. A slot holds any record of its class.
+// How much of a model's experts fits where: the sizes that a plan decides and the store is built with.
 //
-// A class is a set of expert layers whose records fill slots of one size and that are placed by one rule. A store needs no other
-// word about rules: a class pinned to a tier has a slot there for each of its experts, so nothing is ever evicted from it, and a
-// class that is to stay on disk has the fewest slots that a forward pass can work with.
+// Layers whose experts have the same record size form a size class. A slot is a place for one record of a class, in RAM
+// or in VRAM; slots of a class are interchangeable, slots of different classes are not.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
-namespace tierpack::experts {
+namespace tierpack {
 
-enum class Placement : uint8_t {
-  kFree,  // where the benefit is largest
-  kVram,  // every record in VRAM, always
-  kRam,   // every record in RAM, always
-  kDisk,  // cached no more than needed
-};
+enum class Tier : uint8_t { kVram, kRam, kDisk };
+
+// Records of one layer that a forward pass holds at once.
+inline constexpr uint32_t kLeaseRecords = 16;
 
 struct ExpertSlots {
   struct Class {
-    uint64_t slot_bytes = 0;       // record_bytes rounded up to kRecordAlignment
+    uint64_t slot_bytes = 0;       // a multiple of 4096
     std::vector<uint32_t> layers;  // indices into PackManifest::expert_layers, ascending
-    Placement placement = Placement::kFree;
-    uint64_t entries = 0;          // experts of all its layers
     uint64_t ram_slots = 0;
-    uint64_t vram_slots = 0;       // ram_slots + vram_slots <= entries
-    bool resident() const { return ram_slots + vram_slots == entries; }
+    uint64_t vram_slots = 0;
   };
-  std::vector<Class> classes;  // largest slots first, then by placement
+  std::vector<Class> classes;
 
-  uint64_t ram_bytes() const { return sum(&Class::ram_slots); }
-  uint64_t vram_bytes() const { return sum(&Class::vram_slots); }
-  bool resident() const {  // nothing is read again after the start
-    for (const Class& c : classes) {
-      if (!c.resident()) return false;
-    }
-    return true;
+  uint64_t ram_bytes() const {
+    uint64_t sum = 0;
+    for (const Class& c : classes) sum += c.slot_bytes * c.ram_slots;
+    return sum;
   }
-
- private:
-  uint64_t sum(uint64_t Class::*slots) const {
-    uint64_t bytes = 0;
-    for (const Class& c : classes) bytes += c.*slots * c.slot_bytes;
-    return bytes;
+  uint64_t vram_bytes() const {
+    uint64_t sum = 0;
+    for (const Class& c : classes) sum += c.slot_bytes * c.vram_slots;
+    return sum;
   }
 };
 
-}  // namespace tierpack::experts
+}  // namespace tierpack

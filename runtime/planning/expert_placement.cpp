@@ -12,7 +12,7 @@ namespace tierpack::planning {
 
 namespace {
 
-constexpr uint64_t kTokensOfMinimum = 2;
+constexpr uint32_t kTokensOfMinimum = 2;
 
 Placement placement_of(Tier tier) {
   return tier == Tier::kVram ? Placement::kVram : tier == Tier::kRam ? Placement::kRam : Placement::kDisk;
@@ -40,10 +40,10 @@ struct Growth {
   std::vector<uint64_t> skip, taken, most;
 };
 
-void grow_along(const ExpertSlots& slots, const std::vector<uint32_t>& class_of, const CacheShape& shape,
+void grow_along(const PlannedSlots& slots, const std::vector<uint32_t>& class_of, const CacheShape& shape,
                 std::span<const uint32_t> order, uint64_t left, Growth& growth) {
   uint64_t smallest = UINT64_MAX;
-  for (const ExpertSlots::Class& c : slots.classes) smallest = std::min(smallest, c.slot_bytes);
+  for (const PlannedClass& c : slots.classes) smallest = std::min(smallest, c.slot_bytes);
   for (const uint32_t entry : order) {
     if (left < smallest) break;
     const uint32_t c = class_of[entry / shape.experts];
@@ -57,7 +57,7 @@ void grow_along(const ExpertSlots& slots, const std::vector<uint32_t>& class_of,
 }
 
 // Grows all classes to the same share of their entries.
-void grow_evenly(const ExpertSlots& slots, uint64_t left, Growth& growth) {
+void grow_evenly(const PlannedSlots& slots, uint64_t left, Growth& growth) {
   const size_t count = slots.classes.size();
   const auto target = [&](size_t c, double share) {
     const double whole = static_cast<double>(growth.skip[c] + growth.most[c]);
@@ -86,7 +86,7 @@ void grow_evenly(const ExpertSlots& slots, uint64_t left, Growth& growth) {
   }
 }
 
-std::vector<uint32_t> classes_of_layers(const ExpertSlots& slots, size_t layers) {
+std::vector<uint32_t> classes_of_layers(const PlannedSlots& slots, size_t layers) {
   std::vector<uint32_t> out(layers);
   for (uint32_t c = 0; c < slots.classes.size(); ++c) {
     for (const uint32_t layer : slots.classes[c].layers) out[layer] = c;
@@ -94,7 +94,7 @@ std::vector<uint32_t> classes_of_layers(const ExpertSlots& slots, size_t layers)
   return out;
 }
 
-void grow(const ExpertSlots& slots, const PackManifest& manifest, std::span<const uint32_t> order, std::span<const float> uses,
+void grow(const PlannedSlots& slots, const PackManifest& manifest, std::span<const uint32_t> order, std::span<const float> uses,
           uint64_t left, Growth& growth) {
   if (slots.classes.empty()) return;
   if (uses.empty()) {
@@ -105,6 +105,43 @@ void grow(const ExpertSlots& slots, const PackManifest& manifest, std::span<cons
 }
 
 }  // namespace
+
+uint64_t PlannedSlots::ram_bytes() const {
+  uint64_t bytes = 0;
+  for (const PlannedClass& c : classes) bytes += c.ram_slots * c.slot_bytes;
+  return bytes;
+}
+
+uint64_t PlannedSlots::vram_bytes() const {
+  uint64_t bytes = 0;
+  for (const PlannedClass& c : classes) bytes += c.vram_slots * c.slot_bytes;
+  return bytes;
+}
+
+uint64_t PlannedSlots::least_ram_bytes() const {
+  uint64_t bytes = 0;
+  for (const PlannedClass& c : classes) bytes += c.least_ram_slots * c.slot_bytes;
+  return bytes;
+}
+
+uint64_t PlannedSlots::whole_ram_bytes() const {
+  uint64_t bytes = 0;
+  for (const PlannedClass& c : classes) {
+    const uint64_t rest = c.placement == Placement::kFree ? c.entries - c.vram_slots : 0;
+    bytes += std::max(c.least_ram_slots, rest) * c.slot_bytes;
+  }
+  return bytes;
+}
+
+bool PlannedSlots::resident() const {
+  return std::all_of(classes.begin(), classes.end(), [](const PlannedClass& c) { return c.resident(); });
+}
+
+ExpertSlots PlannedSlots::expert_slots() const {
+  ExpertSlots slots;
+  slots.classes.assign(classes.begin(), classes.end());
+  return slots;
+}
 
 const char* tier_name(Tier tier) { return tier == Tier::kVram ? "vram" : tier == Tier::kRam ? "ram" : "disk"; }
 
@@ -173,18 +210,20 @@ std::vector<float> expected_uses(const PackManifest& manifest, const Profile& pr
   return uses;
 }
 
-ExpertSlots slot_classes(const PackManifest& manifest, const std::vector<Placement>& placements) {
-  std::map<std::pair<uint64_t, Placement>, ExpertSlots::Class> classes;
+PlannedSlots classify_layers(const PackManifest& manifest, const std::vector<Placement>& placements, uint32_t experts_used) {
+  std::map<std::pair<uint64_t, Placement>, PlannedClass> classes;
   for (uint32_t l = 0; l < manifest.expert_layers.size(); ++l) {
     const ExpertLayer& layer = manifest.expert_layers[l];
     const uint64_t slot_bytes = align_up(layer.record_bytes, kRecordAlignment);
-    ExpertSlots::Class& c = classes[{UINT64_MAX - slot_bytes, placements[l]}];
+    PlannedClass& c = classes[{UINT64_MAX - slot_bytes, placements[l]}];
     c.slot_bytes = slot_bytes;
     c.placement = placements[l];
     c.layers.push_back(l);
     c.entries += layer.experts;
+    const uint64_t least = std::min<uint64_t>(std::max(kTokensOfMinimum * experts_used, kLeaseRecords), layer.experts);
+    c.least_ram_slots = c.placement == Placement::kRam ? c.entries : std::max(c.least_ram_slots, least);
   }
-  ExpertSlots slots;
+  PlannedSlots slots;
   for (auto& [key, c] : classes) slots.classes.push_back(std::move(c));
   return slots;
 }
@@ -213,16 +252,10 @@ std::vector<uint32_t> placement_order(const PackManifest& manifest, std::span<co
   return order;
 }
 
-uint64_t minimum_slots(const ExpertSlots::Class& c, const PackManifest& manifest, uint32_t experts_used) {
-  uint64_t experts = 0;
-  for (const uint32_t layer : c.layers) experts = std::max<uint64_t>(experts, manifest.expert_layers[layer].experts);
-  return std::min(kTokensOfMinimum * experts_used, experts);
-}
-
-std::optional<ExpertSlots> fill_vram(ExpertSlots slots, const PackManifest& manifest, std::span<const uint32_t> order,
-                                     std::span<const float> uses, uint64_t vram_bytes) {
+std::optional<PlannedSlots> fill_vram(PlannedSlots slots, const PackManifest& manifest, std::span<const uint32_t> order,
+                                      std::span<const float> uses, uint64_t vram_bytes) {
   Growth growth;
-  for (ExpertSlots::Class& c : slots.classes) {
+  for (PlannedClass& c : slots.classes) {
     c.vram_slots = c.placement == Placement::kVram ? c.entries : 0;
     growth.skip.push_back(0);
     growth.taken.push_back(0);
@@ -234,37 +267,15 @@ std::optional<ExpertSlots> fill_vram(ExpertSlots slots, const PackManifest& mani
   return slots;
 }
 
-namespace {
-
-uint64_t least_ram_slots(const ExpertSlots::Class& c, const PackManifest& manifest, uint32_t experts_used) {
-  const uint64_t rest = c.entries - c.vram_slots;
-  return c.placement == Placement::kRam ? rest : std::min(rest, minimum_slots(c, manifest, experts_used));
-}
-
-}  // namespace
-
-uint64_t minimum_ram_bytes(const ExpertSlots& slots, const PackManifest& manifest, uint32_t experts_used) {
-  uint64_t bytes = 0;
-  for (const ExpertSlots::Class& c : slots.classes) bytes += least_ram_slots(c, manifest, experts_used) * c.slot_bytes;
-  return bytes;
-}
-
-uint64_t whole_ram_bytes(const ExpertSlots& slots, const PackManifest& manifest, uint32_t experts_used) {
-  uint64_t bytes = 0;
-  for (const ExpertSlots::Class& c : slots.classes) {
-    bytes += (c.placement == Placement::kDisk ? least_ram_slots(c, manifest, experts_used) : c.entries - c.vram_slots) * c.slot_bytes;
-  }
-  return bytes;
-}
-
-std::optional<ExpertSlots> fill_ram(ExpertSlots slots, const PackManifest& manifest, std::span<const uint32_t> order,
-                                    std::span<const float> uses, uint32_t experts_used, uint64_t ram_bytes) {
+std::optional<PlannedSlots> fill_ram(PlannedSlots slots, const PackManifest& manifest, std::span<const uint32_t> order,
+                                     std::span<const float> uses, uint64_t ram_bytes) {
   Growth growth;
-  for (ExpertSlots::Class& c : slots.classes) {
-    c.ram_slots = least_ram_slots(c, manifest, experts_used);
-    growth.skip.push_back(c.vram_slots + c.ram_slots);
+  for (PlannedClass& c : slots.classes) {
+    c.ram_slots = c.least_ram_slots;
+    const uint64_t placed = std::min(c.entries, c.vram_slots + c.ram_slots);
+    growth.skip.push_back(placed);
     growth.taken.push_back(0);
-    growth.most.push_back(c.placement == Placement::kFree ? c.entries - c.vram_slots - c.ram_slots : 0);
+    growth.most.push_back(c.placement == Placement::kFree ? c.entries - placed : 0);
   }
   const uint64_t least = slots.ram_bytes();
   if (least > ram_bytes) return std::nullopt;
@@ -273,11 +284,11 @@ std::optional<ExpertSlots> fill_ram(ExpertSlots slots, const PackManifest& manif
   return slots;
 }
 
-std::vector<Tier> initial_tiers(const ExpertSlots& slots, const PackManifest& manifest, std::span<const uint32_t> order) {
+std::vector<Tier> initial_tiers(const PlannedSlots& slots, const PackManifest& manifest, std::span<const uint32_t> order) {
   const CacheShape shape = cache_shape(manifest);
   const std::vector<uint32_t> class_of = classes_of_layers(slots, shape.layers);
   std::vector<uint64_t> vram, ram;
-  for (const ExpertSlots::Class& c : slots.classes) {
+  for (const PlannedClass& c : slots.classes) {
     vram.push_back(c.vram_slots);
     ram.push_back(c.ram_slots);
   }

@@ -75,7 +75,6 @@ class Ledger {
       add("decoded weights", model::decoded_weights_bytes(manifest_) * static_cast<uint64_t>(threads_),
           fmt::format("16 rows as f32 for each of {} threads, for --activations f32", threads_));
     }
-    if (!manifest_.expert_layers.empty()) add("I/O buffers", kStagingBytes, "records on their way from disk");
     if (!manifest_.rows.empty()) add("row cache", kRowCacheBytes, "pages of the lookup table");
     add("program", program_bytes(manifest_, config_, threads_), "code, tokenizer, indexes, stacks and heap, by a measured formula");
     return items;
@@ -124,8 +123,7 @@ class Planner {
     plan_.context_most = largest_that(1, config_.context, [&](uint32_t context) {
       return needed(with_context(setup, context)) <= plan_.ram_bytes;
     });
-    plan_.slots = *fill_ram(std::move(plan_.slots), manifest_, plan_.order, plan_.uses, config_.experts_used,
-                            plan_.ram_bytes - ledger_.bytes(setup));
+    plan_.slots = *fill_ram(std::move(plan_.slots), manifest_, plan_.order, plan_.uses, plan_.ram_bytes - ledger_.bytes(setup));
     add_cache_items();
     return std::move(plan_);
   }
@@ -147,12 +145,12 @@ class Planner {
       plan_.vram_bytes = *machine_.vram_bytes;
     }
     const std::vector<Placement> placements = layer_placements(manifest_, options_.rules, plan_.vram_bytes > 0, name_);
-    ExpertSlots classes = slot_classes(manifest_, placements);
-    std::optional<ExpertSlots> filled = fill_vram(classes, manifest_, plan_.order, plan_.uses, plan_.vram_bytes);
+    const PlannedSlots classes = classify_layers(manifest_, placements, config_.experts_used);
+    std::optional<PlannedSlots> filled = fill_vram(classes, manifest_, plan_.order, plan_.uses, plan_.vram_bytes);
     if (!filled) refuse_vram(classes);
     plan_.slots = *std::move(filled);
-    least_experts_ = minimum_ram_bytes(plan_.slots, manifest_, config_.experts_used);
-    all_experts_ = whole_ram_bytes(plan_.slots, manifest_, config_.experts_used);
+    least_experts_ = plan_.slots.least_ram_bytes();
+    all_experts_ = plan_.slots.whole_ram_bytes();
   }
 
   void take_ram() {
@@ -165,10 +163,6 @@ class Planner {
       plan_.ram_bytes = *most;
     } else {
       plan_.ram_bytes = *options_.ram_bytes;
-    }
-    if (machine_.memlock_bytes && *machine_.memlock_bytes < kStagingBytes && !manifest_.expert_layers.empty()) {
-      plan_.notes.push_back(fmt::format("only {} may be locked in memory (ulimit -l), so I/O buffers of {} cannot be registered with the kernel",
-                                        format_size(*machine_.memlock_bytes), format_size(kStagingBytes)));
     }
   }
   bool cgroup_binds() const {
@@ -191,21 +185,21 @@ class Planner {
   }
 
   void add_cache_items() {
-    const auto add = [&](Tier tier, uint64_t bytes, uint64_t ExpertSlots::Class::*slots) {
+    const auto add = [&](Tier tier, uint64_t bytes, uint64_t PlannedClass::*slots) {
       std::string how;
-      for (const ExpertSlots::Class& c : plan_.slots.classes) {
+      for (const PlannedClass& c : plan_.slots.classes) {
         if (c.*slots == 0) continue;
         how += fmt::format("{}{} of {} slots of {}", how.empty() ? "" : ", ", format_count(c.*slots), format_count(c.entries), format_size(c.slot_bytes));
       }
       if (bytes > 0) plan_.items.insert(plan_.items.begin() + (tier == Tier::kVram ? 0 : 1), {"expert cache", tier, bytes, how});
     };
-    add(Tier::kRam, plan_.slots.ram_bytes(), &ExpertSlots::Class::ram_slots);
-    add(Tier::kVram, plan_.slots.vram_bytes(), &ExpertSlots::Class::vram_slots);
+    add(Tier::kRam, plan_.slots.ram_bytes(), &PlannedClass::ram_slots);
+    add(Tier::kVram, plan_.slots.vram_bytes(), &PlannedClass::vram_slots);
   }
 
-  [[noreturn]] void refuse_vram(const ExpertSlots& classes) const {
+  [[noreturn]] void refuse_vram(const PlannedSlots& classes) const {
     uint64_t pinned = 0;
-    for (const ExpertSlots::Class& c : classes.classes) pinned += c.placement == Placement::kVram ? c.entries * c.slot_bytes : 0;
+    for (const PlannedClass& c : classes.classes) pinned += c.placement == Placement::kVram ? c.entries * c.slot_bytes : 0;
     fail(ErrorKind::kCapacity, "{}: the experts that --place puts into VRAM take {}, and --vram is {}; it would fit with --vram {} or a rule for fewer layers",
          name_, format_size(pinned), format_size(plan_.vram_bytes), size_argument(pinned));
   }
@@ -248,8 +242,8 @@ class Planner {
     const uint32_t context = largest_that(kContextStep, setup.context - 1, [&](uint32_t n) { return fits(with_context(setup, n)); });
     if (context > 0) out.push_back(fmt::format("--context {}", context));
     if (!options_.rules.empty()) {
-      const ExpertSlots free = slot_classes(manifest_, std::vector<Placement>(manifest_.expert_layers.size(), Placement::kFree));
-      if (ledger_.bytes(setup) + minimum_ram_bytes(free, manifest_, config_.experts_used) <= plan_.ram_bytes) out.push_back("no --place");
+      const PlannedSlots free = classify_layers(manifest_, std::vector<Placement>(manifest_.expert_layers.size(), Placement::kFree), config_.experts_used);
+      if (ledger_.bytes(setup) + free.least_ram_bytes() <= plan_.ram_bytes) out.push_back("no --place");
     }
     const std::optional<uint64_t> most = machine_.most_ram();
     if (!most || needed(setup) <= *most) {

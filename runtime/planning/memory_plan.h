@@ -21,8 +21,6 @@
 
 namespace tierpack::planning {
 
-// Buffers that the mover reads into before a record's place is decided.
-inline constexpr uint64_t kStagingBytes = uint64_t{16} << 20;
 // Pages of lookup tables that are kept.
 inline constexpr uint64_t kRowCacheBytes = uint64_t{4} << 20;
 // Tokens of a session unless asked otherwise, and the fewest that are chosen without being asked for.
@@ -36,7 +34,6 @@ struct MachineMemory {
   std::optional<uint64_t> cgroup_bytes;     // memory limit of the control group
   uint64_t cgroup_held_bytes = 0;           // what the group holds already, page cache not counted
   std::optional<uint64_t> available_bytes;  // without swapping
-  std::optional<uint64_t> memlock_bytes;
   std::optional<uint64_t> vram_bytes;       // free on the device; nullopt without one
   // What may be taken at all, and what is taken unless asked otherwise: less a reserve for the kernel and for others.
   std::optional<uint64_t> most_ram() const;
@@ -68,10 +65,10 @@ struct MemoryPlan {
   uint32_t context = 0;
   uint32_t context_most = 0;  // tokens that would fit beside the fewest expert slots
   uint32_t chunk = 0;
-  ExpertSlots slots;
+  PlannedSlots slots;
   std::vector<float> uses;      // per token, by entry; empty = not known
   std::vector<uint32_t> order;  // entries, the one most worth keeping first: how the slots are filled at the start
-  std::vector<std::string> notes;  // sizes that were clamped, limits that are in the way
+  std::vector<std::string> notes;  // sizes that were clamped
 
   uint64_t used(Tier tier) const;
   uint64_t left(Tier tier) const;

@@ -16,15 +16,15 @@ using testing_support::thrown_by;
 
 std::vector<Placement> free_layers(const PlannedModel& m) { return std::vector<Placement>(m.manifest.expert_layers.size(), Placement::kFree); }
 
-ExpertSlots filled(const PlannedModel& m, const std::vector<float>& uses, uint64_t vram, uint64_t ram) {
+PlannedSlots filled(const PlannedModel& m, const std::vector<float>& uses, uint64_t vram, uint64_t ram) {
   const std::vector<uint32_t> order = placement_order(m.manifest, uses);
-  const auto slots = fill_vram(slot_classes(m.manifest, free_layers(m)), m.manifest, order, uses, vram);
-  return fill_ram(slots.value(), m.manifest, order, uses, m.config.experts_used, ram).value();
+  const auto slots = fill_vram(classify_layers(m.manifest, free_layers(m), m.config.experts_used), m.manifest, order, uses, vram);
+  return fill_ram(slots.value(), m.manifest, order, uses, ram).value();
 }
 
 TEST(SlotClasses, LayersShareOneWhereTheirSlotsHaveOneSize) {
   const PlannedModel m({40 * kKiB, 52 * kKiB, 40 * kKiB - 100, 8 * kKiB});
-  const ExpertSlots slots = slot_classes(m.manifest, free_layers(m));
+  const PlannedSlots slots = classify_layers(m.manifest, free_layers(m), m.config.experts_used);
   ASSERT_EQ(slots.classes.size(), 3u);
   EXPECT_EQ(slots.classes[0].slot_bytes, 52 * kKiB);
   EXPECT_THAT(slots.classes[0].layers, ElementsAre(1));
@@ -36,7 +36,7 @@ TEST(SlotClasses, LayersShareOneWhereTheirSlotsHaveOneSize) {
 
 TEST(SlotClasses, RulesKeepLayersOfOneSizeApart) {
   const PlannedModel m({8192, 8192, 8192});
-  const ExpertSlots slots = slot_classes(m.manifest, {Placement::kFree, Placement::kDisk, Placement::kFree});
+  const PlannedSlots slots = classify_layers(m.manifest, {Placement::kFree, Placement::kDisk, Placement::kFree}, 2);
   ASSERT_EQ(slots.classes.size(), 2u);
   EXPECT_THAT(slots.classes[0].layers, ElementsAre(0, 2));
   EXPECT_THAT(slots.classes[1].layers, ElementsAre(1));
@@ -67,44 +67,45 @@ TEST(PlacementOrder, EntriesWithoutUseStandInTheOrderOfTheFile) {
 }
 
 TEST(FillSlots, VramTakesTheHottestThenRam) {
-  const PlannedModel m({8192, 8192}, 8, 1);
+  const PlannedModel m({8192, 8192}, 32, 1);
   const std::vector<float> uses = m.skewed_uses();
-  const ExpertSlots slots = filled(m, uses, 3 * 8192, 5 * 8192 + 4096);
+  const PlannedSlots slots = filled(m, uses, 3 * 8192, 20 * 8192 + 4096);
   ASSERT_EQ(slots.classes.size(), 1u);
   EXPECT_EQ(slots.classes[0].vram_slots, 3u);
-  EXPECT_EQ(slots.classes[0].ram_slots, 5u);
+  EXPECT_EQ(slots.classes[0].ram_slots, 20u);
   const std::vector<Tier> tiers = initial_tiers(slots, m.manifest, placement_order(m.manifest, uses));
-  const auto v = Tier::kVram;
-  const auto r = Tier::kRam;
-  const auto d = Tier::kDisk;
-  EXPECT_THAT(tiers, ElementsAre(v, v, r, r, d, d, d, d, v, r, r, r, d, d, d, d));
+  for (uint32_t e = 0; e < 32; ++e) {  // the layers' experts take turns
+    EXPECT_EQ(tiers[e], e < 2 ? Tier::kVram : e < 12 ? Tier::kRam : Tier::kDisk) << e;
+    EXPECT_EQ(tiers[32 + e], e < 1 ? Tier::kVram : e < 11 ? Tier::kRam : Tier::kDisk) << e;
+  }
 }
 
 TEST(FillSlots, ASmallRecordIsTakenWhereALargeOneNoLongerFits) {
-  const PlannedModel m({16384, 4096}, 4, 1);
-  // Per byte, layer 0's are hotter throughout.
-  const std::vector<float> uses = {8, 8, 8, 8, 1, 1, 1, 1};
-  const ExpertSlots slots = filled(m, uses, 0, 2 * 16384 + 2 * 4096 + 16384 + 4096);
-  EXPECT_EQ(slots.classes[0].ram_slots, 3u);
-  EXPECT_EQ(slots.classes[1].ram_slots, 3u);
+  const PlannedModel m({16384, 4096}, 32, 1);
+  std::vector<float> uses(32, 8);  // per byte, layer 0's are hotter throughout
+  uses.resize(64, 1);
+  const PlannedSlots slots = filled(m, uses, 0, 16 * 16384 + 16 * 4096 + 16384 + 4096);
+  EXPECT_EQ(slots.classes[0].ram_slots, 17u);
+  EXPECT_EQ(slots.classes[1].ram_slots, 17u);
 }
 
 TEST(FillSlots, BenefitPerByteDecidesBetweenClasses) {
-  const PlannedModel m({16384, 4096}, 8, 1);
-  // Layer 1's records are four times as small and used half as often: twice the benefit per byte.
-  const ExpertSlots slots = filled(m, std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, .5f, .5f, .5f, .5f, .5f, .5f, .5f, .5f}, 0, 2 * 16384 + 8 * 4096);
-  EXPECT_EQ(slots.classes[0].ram_slots, 2u);  // the fewest it works with
-  EXPECT_EQ(slots.classes[1].ram_slots, 8u);
+  const PlannedModel m({16384, 4096}, 32, 1);
+  std::vector<float> uses(32, 1);  // layer 1's are used half as often and a quarter as large: twice the benefit per byte
+  uses.resize(64, 0.5f);
+  const PlannedSlots slots = filled(m, uses, 0, 16 * 16384 + 32 * 4096);
+  EXPECT_EQ(slots.classes[0].ram_slots, 16u);  // the least it works with
+  EXPECT_EQ(slots.classes[1].ram_slots, 32u);
 }
 
 TEST(FillSlots, WithoutUsesEveryClassGetsItsShare) {
   const PlannedModel m({40960, 8192, 8192}, 100, 2);
   const uint64_t all = 100 * (40960 + 8192 + 8192);
-  const ExpertSlots slots = filled(m, {}, 0, all / 2);
+  const PlannedSlots slots = filled(m, {}, 0, all / 2);
   EXPECT_EQ(slots.classes[0].ram_slots, 50u);
   EXPECT_EQ(slots.classes[1].ram_slots, 100u);
   EXPECT_EQ(slots.ram_bytes(), all / 2);
-  const ExpertSlots third = filled(m, {}, all / 4, all / 2);
+  const PlannedSlots third = filled(m, {}, all / 4, all / 2);
   EXPECT_EQ(third.classes[0].vram_slots, 25u);
   EXPECT_EQ(third.classes[0].ram_slots, 50u);
   EXPECT_EQ(third.classes[1].vram_slots, 50u);
@@ -114,44 +115,48 @@ TEST(FillSlots, WithoutUsesEveryClassGetsItsShare) {
 TEST(FillSlots, NeverMoreThanThereAre) {
   const PlannedModel m({8192, 4096}, 4, 2);
   for (const std::vector<float>& uses : {std::vector<float>{}, m.skewed_uses()}) {
-    const ExpertSlots slots = filled(m, uses, 0, 100 * kMiB);
+    const PlannedSlots slots = filled(m, uses, 0, 100 * kMiB);
     EXPECT_EQ(slots.classes[0].ram_slots, 4u);
     EXPECT_EQ(slots.classes[1].ram_slots, 4u);
     EXPECT_TRUE(slots.resident());
-    const ExpertSlots in_vram = filled(m, uses, 100 * kMiB, 0);
-    EXPECT_EQ(in_vram.ram_bytes(), 0u);
+    // The least stays in RAM, whatever lies in VRAM.
+    const PlannedSlots in_vram = filled(m, uses, 100 * kMiB, 100 * kMiB);
+    EXPECT_EQ(in_vram.ram_bytes(), 4 * 8192u + 4 * 4096u);
+    EXPECT_EQ(in_vram.vram_bytes(), 4 * 8192u + 4 * 4096u);
     EXPECT_TRUE(in_vram.resident());
   }
 }
 
-TEST(FillSlots, TheMinimumIsTwoTokensOfALayerOrAllOfIt) {
-  const PlannedModel m({8192}, 16, 3);
-  ExpertSlots slots = slot_classes(m.manifest, free_layers(m));
-  EXPECT_EQ(minimum_slots(slots.classes[0], m.manifest, 3), 6u);
-  EXPECT_EQ(minimum_slots(slots.classes[0], m.manifest, 9), 16u);
+TEST(FillSlots, TheLeastIsTwoTokensOfALayerAndWhatAPassHoldsOrAllOfIt) {
+  const auto least = [](uint32_t experts, uint32_t used) {
+    const PlannedModel m({8192}, experts, used);
+    return classify_layers(m.manifest, free_layers(m), used).classes[0].least_ram_slots;
+  };
+  EXPECT_EQ(least(64, 10), 20u);
+  EXPECT_EQ(least(64, 2), kLeaseRecords);
+  EXPECT_EQ(least(8, 2), 8u);
+  const PlannedModel m({8192}, 64, 10);
+  const PlannedSlots classes = classify_layers(m.manifest, free_layers(m), 10);
   const std::vector<uint32_t> order = placement_order(m.manifest, {});
-  EXPECT_FALSE(fill_ram(slots, m.manifest, order, {}, 3, 6 * 8192 - 1).has_value());
-  EXPECT_EQ(fill_ram(slots, m.manifest, order, {}, 3, 6 * 8192)->classes[0].ram_slots, 6u);
-  // What lies in VRAM needs no slot in RAM.
-  slots.classes[0].vram_slots = 12;
-  EXPECT_EQ(minimum_ram_bytes(slots, m.manifest, 3), 4 * 8192u);
+  EXPECT_FALSE(fill_ram(classes, m.manifest, order, {}, 20 * 8192 - 1).has_value());
+  EXPECT_EQ(fill_ram(classes, m.manifest, order, {}, 20 * 8192)->classes[0].ram_slots, 20u);
 }
 
 TEST(FillSlots, BudgetsHoldAtEverySize) {
-  const PlannedModel m({20000, 12288, 4096, 9000, 20000}, 24, 2);
+  const PlannedModel m({20000, 12288, 4096, 9000, 20000}, 40, 2);
   const std::vector<float> skewed = m.skewed_uses({1, 3, 0.2, 2, 0});
   const std::vector<Placement> placements = {Placement::kFree, Placement::kFree, Placement::kRam, Placement::kDisk, Placement::kFree};
   for (const std::vector<float>& uses : {std::vector<float>{}, skewed}) {
     const std::vector<uint32_t> order = placement_order(m.manifest, uses);
     for (uint64_t vram = 0; vram < kMiB; vram += 77777) {
-      const auto in_vram = fill_vram(slot_classes(m.manifest, placements), m.manifest, order, uses, vram);
+      const auto in_vram = fill_vram(classify_layers(m.manifest, placements, 2), m.manifest, order, uses, vram);
       ASSERT_TRUE(in_vram.has_value());
       EXPECT_LE(in_vram->vram_bytes(), vram);
-      const uint64_t least = minimum_ram_bytes(*in_vram, m.manifest, 2);
-      const uint64_t whole = whole_ram_bytes(*in_vram, m.manifest, 2);
+      const uint64_t least = in_vram->least_ram_bytes();
+      const uint64_t whole = in_vram->whole_ram_bytes();
       uint64_t before = 0;
       for (uint64_t ram = least; ram < whole + 100000; ram += 54321) {
-        const auto slots = fill_ram(*in_vram, m.manifest, order, uses, 2, ram);
+        const auto slots = fill_ram(*in_vram, m.manifest, order, uses, ram);
         ASSERT_TRUE(slots.has_value());
         EXPECT_LE(slots->ram_bytes(), ram);
         EXPECT_GE(slots->ram_bytes(), before);
@@ -160,9 +165,9 @@ TEST(FillSlots, BudgetsHoldAtEverySize) {
         uint64_t placed = 0;
         for (const Tier tier : initial_tiers(*slots, m.manifest, order)) placed += tier == Tier::kDisk ? 0 : 1;
         uint64_t in_all = 0;
-        for (const ExpertSlots::Class& c : slots->classes) {
-          EXPECT_LE(c.ram_slots + c.vram_slots, c.entries);
-          in_all += c.ram_slots + c.vram_slots;
+        for (const PlannedClass& c : slots->classes) {
+          EXPECT_LE(c.ram_slots + c.vram_slots, c.entries + c.least_ram_slots);
+          in_all += std::min(c.entries, c.ram_slots + c.vram_slots);
         }
         EXPECT_EQ(placed, in_all);
       }
@@ -171,19 +176,23 @@ TEST(FillSlots, BudgetsHoldAtEverySize) {
 }
 
 TEST(PlacementRules, PinWholeLayers) {
-  const PlannedModel m({8192, 8192, 8192, 8192}, 16, 2);
+  const PlannedModel m({8192, 8192, 8192, 8192}, 32, 2);
   const std::vector<Placement> placements =
       layer_placements(m.manifest, {parse_placement_rule("blk\\.0\\.ffn_up_exps=disk"), parse_placement_rule("blk\\.[0-1]\\..*_exps=vram"),
                                     parse_placement_rule("blk\\.3.*exps=ram")}, true, "planned");
   EXPECT_THAT(placements, ElementsAre(Placement::kDisk, Placement::kVram, Placement::kFree, Placement::kRam));
   const std::vector<uint32_t> order = placement_order(m.manifest, {});
-  const auto vram = fill_vram(slot_classes(m.manifest, placements), m.manifest, order, {}, 16 * 8192 + 3 * 8192);
-  const ExpertSlots slots = fill_ram(vram.value(), m.manifest, order, {}, 2, 100 * kMiB).value();
-  for (const ExpertSlots::Class& c : slots.classes) {
-    EXPECT_EQ(c.vram_slots, c.placement == Placement::kVram ? 16u : c.placement == Placement::kFree ? 3u : 0u);
-    EXPECT_EQ(c.ram_slots, c.placement == Placement::kVram ? 0u : c.placement == Placement::kFree ? 13u : c.placement == Placement::kRam ? 16u : 4u);
+  const auto vram = fill_vram(classify_layers(m.manifest, placements, 2), m.manifest, order, {}, 32 * 8192 + 3 * 8192);
+  const PlannedSlots slots = fill_ram(vram.value(), m.manifest, order, {}, 100 * kMiB).value();
+  for (const PlannedClass& c : slots.classes) {
+    switch (c.placement) {
+      case Placement::kFree: EXPECT_EQ(c.vram_slots, 3u); EXPECT_EQ(c.ram_slots, 29u); break;
+      case Placement::kVram: EXPECT_EQ(c.vram_slots, 32u); EXPECT_EQ(c.ram_slots, 16u); break;
+      case Placement::kRam: EXPECT_EQ(c.vram_slots, 0u); EXPECT_EQ(c.ram_slots, 32u); break;
+      case Placement::kDisk: EXPECT_EQ(c.vram_slots, 0u); EXPECT_EQ(c.ram_slots, 16u); break;
+    }
   }
-  EXPECT_FALSE(fill_vram(slot_classes(m.manifest, placements), m.manifest, order, {}, 16 * 8192 - 1).has_value());
+  EXPECT_FALSE(fill_vram(classify_layers(m.manifest, placements, 2), m.manifest, order, {}, 32 * 8192 - 1).has_value());
 }
 
 TEST(PlacementRules, AreRefusedWhereTheyCannotHold) {

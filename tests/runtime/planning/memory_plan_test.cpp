@@ -70,7 +70,7 @@ TEST(MemoryPlan, TheLedgerNeverExceedsItsBudgets) {
         EXPECT_LE(plan.used(Tier::kRam), ram);
         EXPECT_LE(plan.used(Tier::kVram), vram);
         EXPECT_LE(plan.context, plan.context_most);
-        for (const ExpertSlots::Class& c : plan.slots.classes) EXPECT_GE(c.ram_slots + c.vram_slots, minimum_slots(c, m.manifest, 4));
+        for (const PlannedClass& c : plan.slots.classes) EXPECT_GE(c.ram_slots, kLeaseRecords);
       } catch (const Error& e) {
         EXPECT_EQ(e.kind(), ErrorKind::kCapacity);
       }
@@ -83,12 +83,12 @@ TEST(MemoryPlan, AChosenContextLeavesTheExpertsTheirRoom) {
   const PlannedModel m({1024 * kKiB, 1024 * kKiB}, 64, 2);
   // 32,768 tokens would take 16 MiB of what the experts could use.
   const uint64_t fixed = planned(m, with_ram(kGiB)).used(Tier::kRam) - 128 * kMiB;
-  const MemoryPlan tight = planned(m, with_ram(fixed + 4 * kMiB));
+  const MemoryPlan tight = planned(m, with_ram(fixed + 20 * kMiB));
   EXPECT_LT(tight.context, kContextDefault);
   EXPECT_GE(tight.context, kContextChosenMin);
   EXPECT_GE(tight.slots.ram_bytes(), 3 * tight.item("KV cache and states")->bytes);
   // Asked for, it is given.
-  MemoryOptions options = with_ram(fixed + 4 * kMiB);
+  MemoryOptions options = with_ram(fixed + 20 * kMiB);
   options.context = kContextDefault;
   EXPECT_EQ(planned(m, options).context, kContextDefault);
 }
@@ -100,13 +100,13 @@ TEST(MemoryPlan, ARefusalNamesPartsAndChangesThatWouldDo) {
   options.kv = KvType::kF32;
   options.chunk = 2048;
   const MemoryPlan ample = planned(m, options);
-  const uint64_t needed = ample.used(Tier::kRam) - ample.slots.ram_bytes() + 8 * 512 * kKiB;
+  const uint64_t needed = ample.used(Tier::kRam) - ample.slots.ram_bytes() + 16 * 512 * kKiB;
   options.ram_bytes = needed;
-  EXPECT_EQ(planned(m, options).slots.ram_bytes(), 8 * 512 * kKiB);
+  EXPECT_EQ(planned(m, options).slots.ram_bytes(), 16 * 512 * kKiB);
   options.ram_bytes = needed - 1;
   const Thrown thrown = refusal(m, options);
   EXPECT_EQ(thrown.kind, ErrorKind::kCapacity);
-  for (const char* part : {"dense weights 8.00 MiB", "KV cache and states", "workspace", "program", "expert cache 4.00 MiB"}) {
+  for (const char* part : {"dense weights 8.00 MiB", "KV cache and states", "workspace", "program", "expert cache 8.00 MiB"}) {
     EXPECT_THAT(thrown.message, HasSubstr(part));
   }
   // Each proposal alone makes it fit, and nothing much less would.
@@ -159,7 +159,7 @@ TEST(MemoryPlan, DecodedWeightsAreCountedPerThread) {
 }
 
 TEST(MemoryPlan, RulesThatDoNotFitSayWhatWould) {
-  const PlannedModel m({2 * kMiB, 2 * kMiB}, 16, 2);
+  const PlannedModel m({512 * kKiB, 512 * kKiB}, 64, 2);
   MemoryOptions options = with_ram(60 * kMiB);
   EXPECT_NO_THROW(planned(m, options));
   options.rules.push_back(parse_placement_rule("exps=ram"));
@@ -223,14 +223,12 @@ TEST(MemoryPlan, SizesAboveWhatThereIsAreClampedWithANote) {
   EXPECT_THAT(plan.notes[0], HasSubstr("this control group"));
   EXPECT_THAT(planned(m, with_ram(500 * kMiB), machine).notes, IsEmpty());
   machine.vram_bytes = kMiB;
-  machine.memlock_bytes = 64 * kKiB;
   MemoryOptions options = with_ram(400 * kMiB);
   options.vram_bytes = kGiB;
   plan = planned(m, options, machine);
   EXPECT_EQ(plan.vram_bytes, kMiB);
-  ASSERT_EQ(plan.notes.size(), 2u);
+  ASSERT_EQ(plan.notes.size(), 1u);
   EXPECT_THAT(plan.notes[0], HasSubstr("--vram 1.00 GiB"));
-  EXPECT_THAT(plan.notes[1], HasSubstr("ulimit -l"));
 }
 
 TEST(MemoryPlan, AModelWithoutExpertsHasNoCache) {
@@ -239,7 +237,6 @@ TEST(MemoryPlan, AModelWithoutExpertsHasNoCache) {
   m.config.experts = m.config.experts_used = m.config.expert_ff = 0;
   const MemoryPlan plan = planned(m, with_ram(kGiB));
   EXPECT_EQ(plan.item("expert cache"), nullptr);
-  EXPECT_EQ(plan.item("I/O buffers"), nullptr);
   EXPECT_TRUE(plan.slots.resident());
 }
 
