@@ -1,6 +1,7 @@
 // What a machine can do, measured once and written to a file: `calibrate --hardware` writes it, plan and serve read it.
 //
-// A JSON file {"format": "tierpack-hardware", "version": 1, ...} with the fields below under their names. Rates are bytes per second.
+// A JSON file {"format": "tierpack-hardware", "version": 1, ...} with the fields below under their names; those that are
+// optional here are null there. Rates are per second and 0 where they were not measured.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +28,14 @@ struct MemoryInfo {
   double read_bytes_s = 0;  // all usable cores together
 };
 
-// Of the filesystem that holds `path`, measured through the reader that the expert store uses.
+// Of the filesystem that holds `path`, measured with reads like those of the expert store.
 struct DiskInfo {
   std::string path;
   std::string device;      // "nvme0n1"; empty when unknown
   std::string model;
-  std::string link;        // "PCIe 4.0 x4"; empty when unknown
+  std::string link;        // now: "PCIe 4.0 x4", "SATA", "USB", "virtio"; empty when unknown
+  std::string link_max;    // of the device and its slot, for PCIe; empty when unknown
+  bool rotational = false;
   std::string filesystem;  // "ext4"
   uint64_t free_bytes = 0;
   bool direct_io = false;
@@ -77,16 +80,17 @@ struct HardwareProfile {
   std::vector<KernelRate> kernels;
   LimitInfo limits;
 
-  const DiskInfo* disk_of(const std::filesystem::path& path) const;  // the measured path that holds it, longest first
+  // The longest measured path that holds `path` on the same filesystem (where both exist to be asked); null for none.
+  const DiskInfo* disk_of(const std::filesystem::path& path) const;
   const KernelRate* kernel(std::string_view dtype) const;
 };
 
 std::string encode_hardware(const HardwareProfile& hardware);
-// Throws kCorrupt for anything else than such a file.
+// Throws kCorrupt for anything else than such a file, kUnsupported for another version of it.
 HardwareProfile parse_hardware(std::string_view text, const std::string& source);
 HardwareProfile read_hardware(const std::filesystem::path& path);
-void write_hardware(const std::filesystem::path& path, const HardwareProfile& hardware);  // atomic
-// hardware.json in this user's state directory.
+void write_hardware(const std::filesystem::path& path, const HardwareProfile& hardware);  // atomic; makes the directory
+// hardware.json in this user's state directory; empty when there is none.
 std::filesystem::path default_hardware_path();
 
 }  // namespace tierpack
