@@ -166,8 +166,7 @@ class Planner {
     }
   }
   bool cgroup_binds() const {
-    return machine_.cgroup_bytes && (!machine_.available_bytes || *machine_.cgroup_bytes - std::min(*machine_.cgroup_bytes, machine_.cgroup_held_bytes) <
-                                                                     *machine_.available_bytes);
+    return machine_.cgroup_room_bytes && (!machine_.available_bytes || *machine_.cgroup_room_bytes < *machine_.available_bytes);
   }
 
   // The longest of the model's own, the default and halves of it that leaves the experts their room: all of it where they fit,
@@ -267,13 +266,16 @@ class Planner {
 
 }  // namespace
 
+MachineMemory MachineMemory::of(const MemoryLimits& limits) {
+  MachineMemory machine;
+  machine.cgroup_room_bytes = limits.cgroup_room_bytes;
+  if (limits.available_bytes > 0) machine.available_bytes = limits.available_bytes;
+  return machine;
+}
+
 std::optional<uint64_t> MachineMemory::most_ram() const {
-  std::optional<uint64_t> most = available_bytes;
-  if (cgroup_bytes) {
-    const uint64_t free = *cgroup_bytes - std::min(*cgroup_bytes, cgroup_held_bytes);
-    most = most ? std::min(*most, free) : free;
-  }
-  return most;
+  if (!available_bytes || !cgroup_room_bytes) return available_bytes ? available_bytes : cgroup_room_bytes;
+  return std::min(*available_bytes, *cgroup_room_bytes);
 }
 
 std::optional<uint64_t> MachineMemory::default_ram() const {

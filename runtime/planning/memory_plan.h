@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_limits.h"
 #include "formats/model_config.h"
 #include "formats/pack.h"
 #include "runtime/kernels/activation_type.h"
@@ -31,10 +32,10 @@ inline constexpr int kThreadsMax = 1024;
 
 // What a machine lets this process have; nullopt where that is not known or not bounded.
 struct MachineMemory {
-  std::optional<uint64_t> cgroup_bytes;     // memory limit of the control group
-  uint64_t cgroup_held_bytes = 0;           // what the group holds already, page cache not counted
-  std::optional<uint64_t> available_bytes;  // without swapping
-  std::optional<uint64_t> vram_bytes;       // free on the device; nullopt without one
+  std::optional<uint64_t> cgroup_room_bytes;  // what the limits of control groups leave
+  std::optional<uint64_t> available_bytes;    // without swapping
+  std::optional<uint64_t> vram_bytes;         // free on the device; nullopt without one
+  static MachineMemory of(const MemoryLimits& limits);
   // What may be taken at all, and what is taken unless asked otherwise: less a reserve for the kernel and for others.
   std::optional<uint64_t> most_ram() const;
   std::optional<uint64_t> default_ram() const;

@@ -197,13 +197,12 @@ TEST(MachineMemory, DefaultsLeaveAReserve) {
   machine.available_bytes = 8 * kGiB;
   EXPECT_EQ(machine.most_ram(), 8 * kGiB);
   EXPECT_EQ(machine.default_ram(), 8 * kGiB - 256 * kMiB);
-  machine.cgroup_bytes = 4 * kGiB;
-  machine.cgroup_held_bytes = kGiB;
+  machine.cgroup_room_bytes = 3 * kGiB;
   EXPECT_EQ(machine.most_ram(), 3 * kGiB);
   EXPECT_EQ(machine.default_ram(), 3 * kGiB - 96 * kMiB);
-  machine.cgroup_held_bytes = 5 * kGiB;
+  machine.cgroup_room_bytes = kMiB;
   EXPECT_EQ(machine.default_ram(), 0u);
-  machine.cgroup_bytes = 512 * kGiB;
+  machine.cgroup_room_bytes = 512 * kGiB;
   machine.available_bytes = 500 * kGiB;
   EXPECT_EQ(machine.default_ram(), 499 * kGiB);
 }
@@ -216,8 +215,7 @@ TEST(MemoryPlan, SizesAboveWhatThereIsAreClampedWithANote) {
   EXPECT_EQ(plan.ram_bytes, kGiB);
   ASSERT_EQ(plan.notes.size(), 1u);
   EXPECT_EQ(plan.notes[0], "--ram 4.00 GiB is more than this machine has to give: 1.00 GiB are used");
-  machine.cgroup_bytes = 600 * kMiB;
-  machine.cgroup_held_bytes = 100 * kMiB;
+  machine.cgroup_room_bytes = 500 * kMiB;
   plan = planned(m, with_ram(4 * kGiB), machine);
   EXPECT_EQ(plan.ram_bytes, 500 * kMiB);
   EXPECT_THAT(plan.notes[0], HasSubstr("this control group"));
