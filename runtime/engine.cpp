@@ -231,7 +231,7 @@ EngineOptions resolved(EngineOptions options, const Pack& pack) {
          name, c.head_dim);
   }
   const uint64_t decoded = options.activations == ActivationType::kF32
-                               ? model::decoded_weights_bytes(pack) * static_cast<uint64_t>(options.threads)
+                               ? model::decoded_weights_bytes(pack.manifest()) * static_cast<uint64_t>(options.threads)
                                : 0;
   const auto needed = [&](uint32_t context) {
     return decoded + model::DenseTensors::total_bytes(pack) + experts_bytes(pack) +

@@ -26,8 +26,9 @@ RUNTIME = {
     "hardware": {"", "device", "kernels"},
     "text": set(),
     "model": {"", "device", "kernels", "experts", "text"},
+    "planning": {"kernels", "experts", "model"},
     "server": {"", "text"},
-    "": {"text", "experts", "model", "kernels"},
+    "": {"text", "experts", "model", "kernels", "planning"},
 }
 # single exceptions: (including folder, header) with the reason
 EXCEPTIONS = {

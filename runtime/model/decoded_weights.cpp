@@ -56,10 +56,10 @@ void multiply_decoded(const KernelTable& k, const MatrixView& w, uint32_t row_be
   }
 }
 
-uint64_t decoded_weights_bytes(const Pack& pack) {
+uint64_t decoded_weights_bytes(const PackManifest& manifest) {
   uint64_t columns = 0;
-  for (const DenseTensor& tensor : pack.manifest().dense) columns = std::max(columns, tensor.shape.ne[0]);
-  for (const ExpertLayer& layer : pack.manifest().expert_layers) {
+  for (const DenseTensor& tensor : manifest.dense) columns = std::max(columns, tensor.shape.ne[0]);
+  for (const ExpertLayer& layer : manifest.expert_layers) {
     for (const ExpertPart* part : layer.parts()) columns = std::max(columns, part->in);
   }
   return columns * kDecodedRows * sizeof(float);

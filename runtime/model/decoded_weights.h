@@ -17,7 +17,7 @@ void decode_matrix_row(const kernels::KernelTable& k, const kernels::MatrixView&
 // thread, kept for the next call: decoded_weights_bytes() at most.
 void multiply_decoded(const kernels::KernelTable& k, const kernels::MatrixView& w, uint32_t row_begin, uint32_t row_end,
                       const kernels::ActivationView& x, float* y, size_t y_stride);
-uint64_t decoded_weights_bytes(const Pack& pack);
+uint64_t decoded_weights_bytes(const PackManifest& manifest);
 
 // Says what the scales beside a matrix cover: `scale_rows` x `scale_columns` of them, one for the matrix (1 x 1), one a
 // row (rows x 1) or one for each 128 x 128 weights. A quantised matrix takes one alone. Returns false for any other

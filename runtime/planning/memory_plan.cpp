@@ -1,0 +1,323 @@
+#include "runtime/planning/memory_plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/memory_placement.h"
+#include "runtime/model/decoded_weights.h"
+#include "runtime/model/model.h"
+#include "runtime/model/state.h"
+#include "runtime/model/tensor_binder.h"
+
+namespace tierpack::planning {
+
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kReserveMin = 64 * kMiB;
+constexpr uint64_t kReserveMax = 1024 * kMiB;
+constexpr uint64_t kReserveShare = 32;    // of what is available
+constexpr uint64_t kSessionShare = 4;     // a chosen context takes at most this part of what experts would have
+constexpr uint32_t kContextStep = 256;    // of proposals
+constexpr uint32_t kChunkProposedMin = 16;
+
+// What allocate_placed takes for `bytes`.
+uint64_t placed_bytes(uint64_t bytes) { return align_up(bytes, bytes >= kLargePageBytes ? kLargePageBytes : kRecordAlignment); }
+
+std::string tokens_text(uint64_t tokens) { return format_count(tokens) + (tokens == 1 ? " token" : " tokens"); }
+
+void require_possible(const ModelConfig& config, const MemoryOptions& options, const std::string& name) {
+  if (options.threads < 1 || options.threads > kThreadsMax) {
+    fail(ErrorKind::kUsage, "{} threads were asked for; expected 1 to {}, or 0 for every usable core", options.threads, kThreadsMax);
+  }
+  if (options.chunk < 1 || options.chunk > kChunkMax) {
+    fail(ErrorKind::kUsage, "a prefill chunk of {} tokens was asked for; expected 1 to {}", options.chunk, kChunkMax);
+  }
+  if (options.context > config.context) {
+    fail(ErrorKind::kUsage, "{}: a context of {} tokens was asked for; the model's own limit is {}", name, options.context, config.context);
+  }
+  if (options.kv == KvType::kQ8 && config.head_dim % 32 != 0) {
+    fail(ErrorKind::kUsage, "{}: a q8 KV cache has scales for 32 elements, and this model's heads have {}; ask for f16", name, config.head_dim);
+  }
+}
+
+// What can be changed to make a model fit.
+struct Setup {
+  uint32_t context = 0;
+  uint32_t chunk = 0;
+  KvType kv = KvType::kF16;
+  ActivationType activations = ActivationType::kInt8;
+};
+
+// The parts of one model under one set of options.
+class Ledger {
+ public:
+  Ledger(const PackManifest& manifest, const ModelConfig& config, const MemoryOptions& options)
+      : manifest_(manifest), config_(config), threads_(options.threads) {}
+
+  // Every part in RAM but the experts.
+  std::vector<PlanItem> items(const Setup& setup) const {
+    std::vector<PlanItem> items;
+    const auto add = [&](const char* part, uint64_t bytes, std::string how) { items.push_back({part, Tier::kRam, bytes, std::move(how)}); };
+    uint64_t dense = 0;
+    for (const DenseTensor& tensor : manifest_.dense) dense += manifest_.records[tensor.record].bytes;
+    add("dense weights", placed_bytes(model::DenseTensors::arena_bytes(manifest_)),
+        fmt::format("{} tensors of {} in one allocation", format_count(manifest_.dense.size()), format_size(dense)));
+    add("KV cache and states", placed_bytes(model::SessionState::bytes(config_, setup.context, setup.kv)),
+        fmt::format("one session of {}, {} cache", tokens_text(setup.context), kv_type_name(setup.kv)));
+    const uint32_t chunk = std::min(setup.chunk, setup.context);
+    add("workspace", placed_bytes(model::workspace_bytes(config_, chunk, setup.context)),
+        fmt::format("intermediate results of {} computed together", tokens_text(chunk)));
+    if (setup.activations == ActivationType::kF32) {
+      add("decoded weights", model::decoded_weights_bytes(manifest_) * static_cast<uint64_t>(threads_),
+          fmt::format("16 rows as f32 for each of {} threads, for --activations f32", threads_));
+    }
+    if (!manifest_.rows.empty()) add("row cache", kRowCacheBytes, "pages of the lookup table");
+    add("program", program_bytes(manifest_, config_, threads_), "code, tokenizer, indexes, stacks and heap, by a measured formula");
+    return items;
+  }
+  uint64_t bytes(const Setup& setup) const {
+    uint64_t sum = 0;
+    for (const PlanItem& item : items(setup)) sum += item.bytes;
+    return sum;
+  }
+
+ private:
+  const PackManifest& manifest_;
+  const ModelConfig& config_;
+  int threads_;
+};
+
+// The largest multiple of `step` in [step, most] that fits; 0 when none does. What fits does so for every smaller one.
+uint32_t largest_that(uint32_t step, uint32_t most, const std::function<bool(uint32_t)>& fits) {
+  uint32_t low = 0;
+  uint32_t high = most / step + 1;
+  while (high - low > 1) {
+    const uint32_t middle = low + (high - low) / 2;
+    (fits(middle * step) ? low : high) = middle;
+  }
+  return low * step;
+}
+
+class Planner {
+ public:
+  Planner(const PackManifest& manifest, const ModelConfig& config, std::vector<float> uses, const MemoryOptions& options,
+          const MachineMemory& machine, const std::string& name)
+      : manifest_(manifest), config_(config), options_(options), machine_(machine), name_(name), ledger_(manifest, config, options) {
+    plan_.uses = std::move(uses);
+    plan_.order = placement_order(manifest, plan_.uses);
+  }
+
+  MemoryPlan plan() && {
+    take_vram();
+    take_ram();
+    Setup setup{options_.context, options_.chunk, options_.kv, options_.activations};
+    if (setup.context == 0) setup.context = chosen_context(setup);
+    if (needed(setup) > plan_.ram_bytes) refuse(setup);
+    plan_.items = ledger_.items(setup);
+    plan_.context = setup.context;
+    plan_.chunk = std::min(setup.chunk, setup.context);
+    plan_.context_most = largest_that(1, config_.context, [&](uint32_t context) {
+      return needed(with_context(setup, context)) <= plan_.ram_bytes;
+    });
+    plan_.slots = *fill_ram(std::move(plan_.slots), manifest_, plan_.order, plan_.uses, plan_.ram_bytes - ledger_.bytes(setup));
+    add_cache_items();
+    return std::move(plan_);
+  }
+
+ private:
+  static Setup with_context(Setup setup, uint32_t context) {
+    setup.context = context;
+    return setup;
+  }
+
+  // RAM that nothing runs without.
+  uint64_t needed(const Setup& setup) const { return ledger_.bytes(setup) + least_experts_; }
+
+  void take_vram() {
+    plan_.vram_bytes = options_.vram_bytes;
+    if (plan_.vram_bytes > 0 && machine_.vram_bytes && plan_.vram_bytes > *machine_.vram_bytes) {
+      plan_.notes.push_back(fmt::format("--vram {} is more than the {} that the device has free; {} are used", format_size(plan_.vram_bytes),
+                                        format_size(*machine_.vram_bytes), format_size(*machine_.vram_bytes)));
+      plan_.vram_bytes = *machine_.vram_bytes;
+    }
+    const std::vector<Placement> placements = layer_placements(manifest_, options_.rules, plan_.vram_bytes > 0, name_);
+    const PlannedSlots classes = classify_layers(manifest_, placements, config_.experts_used);
+    std::optional<PlannedSlots> filled = fill_vram(classes, manifest_, plan_.order, plan_.uses, plan_.vram_bytes);
+    if (!filled) refuse_vram(classes);
+    plan_.slots = *std::move(filled);
+    least_experts_ = plan_.slots.least_ram_bytes();
+    all_experts_ = plan_.slots.whole_ram_bytes();
+  }
+
+  void take_ram() {
+    const std::optional<uint64_t> most = machine_.most_ram();
+    if (!options_.ram_bytes) {
+      plan_.ram_bytes = machine_.default_ram().value_or(UINT64_MAX);
+    } else if (most && *options_.ram_bytes > *most) {
+      plan_.notes.push_back(fmt::format("--ram {} is more than {} has to give: {} are used", format_size(*options_.ram_bytes),
+                                        cgroup_binds() ? "this control group" : "this machine", format_size(*most)));
+      plan_.ram_bytes = *most;
+    } else {
+      plan_.ram_bytes = *options_.ram_bytes;
+    }
+  }
+  bool cgroup_binds() const {
+    return machine_.cgroup_room_bytes && (!machine_.available_bytes || *machine_.cgroup_room_bytes < *machine_.available_bytes);
+  }
+
+  // The longest of the model's own, the default and halves of it that leaves the experts their room: all of it where they fit,
+  // else at least three quarters.
+  uint32_t chosen_context(const Setup& setup) const {
+    const uint64_t empty = ledger_.bytes(with_context(setup, 1));
+    uint32_t context = std::min(config_.context, kContextDefault);
+    for (; context > kContextChosenMin; context /= 2) {
+      const uint64_t bytes = ledger_.bytes(with_context(setup, context));
+      if (bytes + all_experts_ <= plan_.ram_bytes) break;
+      const uint64_t room = plan_.ram_bytes - std::min(plan_.ram_bytes, empty);
+      if (bytes + least_experts_ <= plan_.ram_bytes && bytes - empty <= room / kSessionShare) break;
+    }
+    return context;
+  }
+
+  void add_cache_items() {
+    const auto add = [&](Tier tier, uint64_t bytes, uint64_t PlannedClass::*slots) {
+      std::string how;
+      for (const PlannedClass& c : plan_.slots.classes) {
+        if (c.*slots == 0) continue;
+        how += fmt::format("{}{} of {} slots of {}", how.empty() ? "" : ", ", format_count(c.*slots), format_count(c.entries), format_size(c.slot_bytes));
+      }
+      if (bytes > 0) plan_.items.insert(plan_.items.begin() + (tier == Tier::kVram ? 0 : 1), {"expert cache", tier, bytes, how});
+    };
+    add(Tier::kRam, plan_.slots.ram_bytes(), &PlannedClass::ram_slots);
+    add(Tier::kVram, plan_.slots.vram_bytes(), &PlannedClass::vram_slots);
+  }
+
+  [[noreturn]] void refuse_vram(const PlannedSlots& classes) const {
+    uint64_t pinned = 0;
+    for (const PlannedClass& c : classes.classes) pinned += c.placement == Placement::kVram ? c.entries * c.slot_bytes : 0;
+    fail(ErrorKind::kCapacity, "{}: the experts that --place puts into VRAM take {}, and --vram is {}; it would fit with --vram {} or a rule for fewer layers",
+         name_, format_size(pinned), format_size(plan_.vram_bytes), size_argument(pinned));
+  }
+
+  [[noreturn]] void refuse(const Setup& setup) const {
+    std::string parts;
+    for (const PlanItem& item : ledger_.items(setup)) parts += fmt::format("{} {}, ", item.name, format_size(item.bytes));
+    const uint64_t total = needed(setup);
+    const std::string budget = options_.ram_bytes ? fmt::format("the budget (--ram) is {}", format_size(plan_.ram_bytes))
+                                                  : fmt::format("{} has {} to give", cgroup_binds() ? "this control group" : "this machine", format_size(plan_.ram_bytes));
+    std::string changes;
+    for (const std::string& change : proposals(setup)) changes += (changes.empty() ? "" : " or ") + change;
+    fail(ErrorKind::kCapacity, "{}: does not fit: with {} of context it needs at least {} of RAM ({}expert cache {}), and {}; it would fit with {}", name_,
+         tokens_text(setup.context), format_size(total), parts, format_size(least_experts_), budget, changes);
+  }
+
+  // Single changes that would do, those that cost least first.
+  std::vector<std::string> proposals(const Setup& setup) const {
+    std::vector<std::string> out;
+    const auto fits = [&](const Setup& changed) { return needed(changed) <= plan_.ram_bytes; };
+    Setup changed = setup;
+    for (uint32_t chunk = kChunkMax; chunk >= kChunkProposedMin; chunk /= 2) {
+      changed.chunk = chunk;
+      if (chunk >= std::min(setup.chunk, setup.context) || !fits(changed)) continue;
+      out.push_back(fmt::format("--chunk {}", chunk));
+      break;
+    }
+    if (setup.activations == ActivationType::kF32) {
+      changed = setup;
+      changed.activations = ActivationType::kInt8;
+      if (fits(changed)) out.push_back("--activations int8");
+    }
+    for (const KvType kv : {KvType::kF16, KvType::kQ8}) {
+      changed = setup;
+      changed.kv = kv;
+      if (kv <= setup.kv || (kv == KvType::kQ8 && config_.head_dim % 32 != 0) || !fits(changed)) continue;
+      out.push_back(fmt::format("--kv {}", kv_type_name(kv)));
+      break;
+    }
+    const uint32_t context = largest_that(kContextStep, setup.context - 1, [&](uint32_t n) { return fits(with_context(setup, n)); });
+    if (context > 0) out.push_back(fmt::format("--context {}", context));
+    if (!options_.rules.empty()) {
+      const PlannedSlots free = classify_layers(manifest_, std::vector<Placement>(manifest_.expert_layers.size(), Placement::kFree), config_.experts_used);
+      if (ledger_.bytes(setup) + free.least_ram_bytes() <= plan_.ram_bytes) out.push_back("no --place");
+    }
+    const std::optional<uint64_t> most = machine_.most_ram();
+    if (!most || needed(setup) <= *most) {
+      out.push_back("--ram " + size_argument(needed(setup)));
+    } else {
+      out.push_back(fmt::format("{} of free memory", size_argument(needed(setup))));
+    }
+    return out;
+  }
+
+  const PackManifest& manifest_;
+  const ModelConfig& config_;
+  const MemoryOptions& options_;
+  const MachineMemory& machine_;
+  const std::string& name_;
+  Ledger ledger_;
+  MemoryPlan plan_;
+  uint64_t least_experts_ = 0;
+  uint64_t all_experts_ = 0;
+};
+
+}  // namespace
+
+MachineMemory MachineMemory::of(const MemoryLimits& limits) {
+  MachineMemory machine;
+  machine.cgroup_room_bytes = limits.cgroup_room_bytes;
+  if (limits.available_bytes > 0) machine.available_bytes = limits.available_bytes;
+  return machine;
+}
+
+std::optional<uint64_t> MachineMemory::most_ram() const {
+  if (!available_bytes || !cgroup_room_bytes) return available_bytes ? available_bytes : cgroup_room_bytes;
+  return std::min(*available_bytes, *cgroup_room_bytes);
+}
+
+std::optional<uint64_t> MachineMemory::default_ram() const {
+  const std::optional<uint64_t> most = most_ram();
+  if (!most) return std::nullopt;
+  return *most - std::min(*most, std::clamp(*most / kReserveShare, kReserveMin, kReserveMax));
+}
+
+uint64_t MemoryPlan::used(Tier tier) const {
+  uint64_t sum = 0;
+  for (const PlanItem& item : items) sum += item.tier == tier ? item.bytes : 0;
+  return sum;
+}
+
+uint64_t MemoryPlan::left(Tier tier) const {
+  const uint64_t budget = tier == Tier::kVram ? vram_bytes : ram_bytes;
+  return budget - std::min(budget, used(tier));
+}
+
+const PlanItem* MemoryPlan::item(std::string_view name) const {
+  for (const PlanItem& item : items) {
+    if (item.name == name) return &item;
+  }
+  return nullptr;
+}
+
+MemoryPlan plan_memory(const PackManifest& manifest, const ModelConfig& config, std::vector<float> uses, const MemoryOptions& options,
+                       const MachineMemory& machine, const std::string& name) {
+  require_possible(config, options, name);
+  return Planner(manifest, config, std::move(uses), options, machine, name).plan();
+}
+
+uint64_t program_bytes(const PackManifest& manifest, const ModelConfig& config, int threads) {
+  uint64_t pieces = 0;
+  for (const SourceShard& shard : manifest.sources) pieces += shard.pieces.size();
+  return 16 * kMiB + uint64_t{config.vocab} * 256 + manifest.records.size() * 128 + pieces * 128 + static_cast<uint64_t>(threads) * (128 << 10);
+}
+
+std::string size_argument(uint64_t bytes) {
+  if (bytes < 10240 * kMiB) return fmt::format("{}MiB", ceil_div(bytes, kMiB));
+  const uint64_t tenths = ceil_div(bytes * 10, 1024 * kMiB);
+  return tenths % 10 == 0 ? fmt::format("{}GiB", tenths / 10) : fmt::format("{}.{}GiB", tenths / 10, tenths % 10);
+}
+
+}  // namespace tierpack::planning
