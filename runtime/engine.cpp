@@ -2,29 +2,26 @@
 
 #include <algorithm>
 #include <exception>
-#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/memory_limits.h"
 #include "base/threads.h"
-#include "runtime/available_memory.h"
+#include "runtime/device/device.h"
+#include "runtime/device/vram_memory.h"
 #include "runtime/experts/tiered_store.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/model/decoded_weights.h"
 #include "runtime/model/model.h"
 #include "runtime/model/weights.h"
+#include "runtime/planning/memory_plan.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tierpack {
 
 namespace {
-
-constexpr uint32_t kContextDefault = 32768;
-constexpr uint32_t kChunkMax = 4096;
-constexpr int kThreadsMax = 1024;
 
 // Reports loading of several segments as one sum, one call at a time.
 class LoadProgress {
@@ -53,30 +50,30 @@ experts::ReaderOptions reader_options(const EngineOptions& options) {
   return reader;
 }
 
-experts::StoreOptions store_options(const EngineOptions& options, const Pack& pack) {
+experts::StoreOptions store_options(const EngineOptions& options, const Pack& pack, const planning::MemoryPlan& plan) {
   experts::StoreOptions store;
-  const PackManifest& manifest = pack.manifest();
-  std::map<uint64_t, ExpertSlots::Class> by_size;
-  for (uint32_t i = 0; i < manifest.expert_layers.size(); ++i) {
-    const ExpertLayer& layer = manifest.expert_layers[i];
-    ExpertSlots::Class& c = by_size[layer.record_bytes];
-    c.slot_bytes = experts::RecordReader::room_bytes(layer.record_bytes);
-    c.layers.push_back(i);
-    c.ram_slots += layer.experts;
+  store.slots = plan.slots.expert_slots();
+  store.uses_per_token = plan.uses;
+  store.seed_order = plan.order;
+  for (const planning::PlannedClass& c : plan.slots.classes) {
+    for (const uint32_t layer : c.layers) {
+      store.keep_resident.resize(pack.manifest().expert_layers.size(), false);
+      store.keep_out.resize(pack.manifest().expert_layers.size(), false);
+      store.keep_resident[layer] = c.placement == planning::Placement::kRam || c.placement == planning::Placement::kVram;
+      store.keep_out[layer] = c.placement == planning::Placement::kDisk;
+    }
   }
-  for (auto& [bytes, c] : by_size) store.slots.classes.push_back(c);
-  const experts::CacheShape shape = experts::cache_shape(manifest);
-  for (uint32_t entry = 0; entry < shape.entries(); ++entry) store.seed_order.push_back(entry);
   store.reader = reader_options(options);
   store.prefetch = options.prefetch;
   if (!options.cache_policy.empty()) store.policy = options.cache_policy;
+  if (store.slots.vram_bytes() > 0) store.vram = device::make_sim_vram(store.slots.vram_bytes(), options.sim_link_bytes_s);
   return store;
 }
 
 class LoadedEngine final : public Engine {
  public:
-  LoadedEngine(EngineOptions options, Pack pack, const kernels::KernelTable& table)
-      : options_(std::move(options)), pack_(std::move(pack)), team_(options_.threads) {
+  LoadedEngine(EngineOptions options, Pack pack, planning::MemoryPlan plan, const kernels::KernelTable& table)
+      : options_(std::move(options)), pack_(std::move(pack)), plan_(std::move(plan)), team_(options_.threads) {
     try {
       tokenizer_.emplace(text::Tokenizer::from_metadata(pack_.metadata()));
     } catch (const Error&) {
@@ -85,7 +82,7 @@ class LoadedEngine final : public Engine {
     LoadProgress progress(options_, model::DenseTensors::total_bytes(pack_));
     const auto on_bytes = [&](uint64_t bytes) { progress.add(bytes); };
     model::ModelWeights weights = model::bind_weights(pack_, model::DenseTensors::load(pack_, reader_options(options_), on_bytes));
-    store_ = std::make_unique<experts::TieredStore>(pack_, store_options(options_, pack_));
+    store_ = std::make_unique<experts::TieredStore>(pack_, store_options(options_, pack_, plan_));
     model_ = model::make_model(
         {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context, options_.activations});
     options_.on_load = {};
@@ -102,6 +99,7 @@ class LoadedEngine final : public Engine {
   ExpertCounters expert_counters() const override { return store_->counters(); }
   std::vector<ExpertLayerCounters> expert_layer_counters() const override { return store_->layer_counters(); }
   SeedProgress seed_progress() const override { return store_->seed_progress(); }
+  const planning::MemoryPlan* memory_plan() const override { return &plan_; }
   void wait_until_seeded() override { store_->wait_until_seeded(); }
 
   model::Model& model() { return *model_; }
@@ -109,6 +107,7 @@ class LoadedEngine final : public Engine {
  private:
   EngineOptions options_;
   Pack pack_;
+  planning::MemoryPlan plan_;
   std::optional<text::Tokenizer> tokenizer_;
   std::exception_ptr tokenizer_problem_;
   ThreadTeam team_;
@@ -203,54 +202,47 @@ class LoadedSession final : public Session {
 
 std::unique_ptr<Session> LoadedEngine::new_session() { return std::make_unique<LoadedSession>(*this); }
 
-uint64_t experts_bytes(const Pack& pack) {
-  uint64_t sum = 0;
-  for (const ExpertLayer& layer : pack.manifest().expert_layers) sum += layer.record_bytes * layer.experts;
-  return sum;
+// Expected uses of the experts: of the profile that was asked for, or the pack's own; empty without one.
+std::vector<float> uses_of(const EngineOptions& options, const Pack& pack) {
+  std::optional<Profile> profile;
+  if (!options.profile.empty()) {
+    profile = read_profile(options.profile);
+    require_profile_matches(*profile, pack.manifest().routing_id, pack.config().layers, pack.config().experts, options.profile.string());
+  } else {
+    profile = pack.profile();
+  }
+  return profile ? planning::expected_uses(pack.manifest(), *profile) : std::vector<float>{};
 }
 
-// Defaults resolved against the model and the machine.
-EngineOptions resolved(EngineOptions options, const Pack& pack) {
-  const ModelConfig& c = pack.config();
-  const std::string name = pack.directory().filename().string();
-  if (options.threads < 0 || options.threads > kThreadsMax) {
-    fail(ErrorKind::kUsage, "{} threads were asked for; expected 1 to {}, or 0 for every usable core", options.threads,
-         kThreadsMax);
-  }
-  if (options.threads == 0) options.threads = usable_cores();
-  if (options.chunk < 1 || options.chunk > kChunkMax) {
-    fail(ErrorKind::kUsage, "a prefill chunk of {} tokens was asked for; expected 1 to {}", options.chunk, kChunkMax);
-  }
-  if (options.context > c.context) {
-    fail(ErrorKind::kUsage, "{}: a context of {} tokens was asked for; the model's own limit is {}", name,
-         options.context, c.context);
-  }
+planning::MachineMemory machine_memory(const EngineOptions& options) {
+  planning::MachineMemory machine = planning::MachineMemory::of(read_memory_limits());
+  if (options.sim_device) machine.vram_bytes = options.vram_bytes;
+  return machine;
+}
 
-  if (options.kv == KvType::kQ8 && c.head_dim % 32 != 0) {
-    fail(ErrorKind::kUsage, "{}: a q8 KV cache has scales for 32 elements, and this model's heads have {}; ask for f16",
-         name, c.head_dim);
+// What is kept where; the defaults of `options` are set to what the plan chose.
+planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack) {
+  if (options.threads == 0) options.threads = usable_cores();
+  if (options.vram_bytes > 0 && !options.sim_device) {
+    fail(ErrorKind::kUsage, "--vram: no device computes experts in this build ({}); --device sim lets host memory stand in for one",
+         device::unavailable_reason());
   }
-  const uint64_t decoded = options.activations == ActivationType::kF32
-                               ? model::decoded_weights_bytes(pack.manifest()) * static_cast<uint64_t>(options.threads)
-                               : 0;
-  const auto needed = [&](uint32_t context) {
-    return decoded + model::DenseTensors::total_bytes(pack) + experts_bytes(pack) +
-           model::workspace_bytes(c, std::min(options.chunk, context), context) +
-           model::SessionState::bytes(c, context, options.kv);
-  };
-  const uint64_t available = available_memory_bytes();
-  const bool chosen = options.context != 0;
-  if (!chosen) {
-    options.context = std::min(c.context, kContextDefault);
-    while (options.context > 1024 && needed(options.context) > available) options.context /= 2;
-  }
-  options.chunk = std::min(options.chunk, options.context);
-  if (needed(options.context) > available) {
-    fail(ErrorKind::kCapacity, "{}: weights, scratch memory and a context of {} tokens need {}; the machine has {} "
-         "available{}", name, options.context, format_size(needed(options.context)), format_size(available),
-         chosen ? "; ask for a smaller context" : "");
-  }
-  return options;
+  planning::MemoryOptions memory;
+  memory.ram_bytes = options.ram_bytes;
+  memory.vram_bytes = options.vram_bytes;
+  memory.context = options.context;
+  memory.chunk = options.chunk;
+  memory.threads = options.threads;
+  memory.kv = options.kv;
+  memory.activations = options.activations;
+  for (const std::string& rule : options.placement) memory.rules.push_back(planning::parse_placement_rule(rule));
+  planning::MemoryPlan plan = planning::plan_memory(pack.manifest(), pack.config(), uses_of(options, pack), memory, machine_memory(options),
+                                                    pack.directory().filename().string());
+  options.context = plan.context;
+  options.chunk = plan.chunk;
+  options.ram_bytes = plan.ram_bytes;
+  options.vram_bytes = plan.vram_bytes;
+  return plan;
 }
 
 }  // namespace
@@ -259,9 +251,10 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   Pack pack = Pack::open(options.pack);
   require_runnable(pack.config(), options.pack.string());
   const kernels::KernelTable& table = options.isa.empty() ? kernels::best() : kernels::by_name(options.isa);
-  EngineOptions effective = resolved(options, pack);
+  EngineOptions effective = options;
+  planning::MemoryPlan plan = resolve(effective, pack);
   effective.isa = table.name;
-  return std::make_unique<LoadedEngine>(std::move(effective), std::move(pack), table);
+  return std::make_unique<LoadedEngine>(std::move(effective), std::move(pack), std::move(plan), table);
 }
 
 }  // namespace tierpack

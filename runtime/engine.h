@@ -27,6 +27,9 @@ class Tokenizer;
 namespace experts {
 class ReadFaults;
 }
+namespace planning {
+struct MemoryPlan;
+}
 
 // How expert records are read: kAuto tries io_uring with O_DIRECT.
 enum class ReadMethod { kAuto, kPread, kBuffered };
@@ -93,6 +96,8 @@ class Engine {
   // Of the experts that the engine begins with: requests are answered correctly before it is done.
   virtual SeedProgress seed_progress() const { return {}; }
   virtual void wait_until_seeded() {}
+  // What lies where, and remarks about sizes that were asked for; null for an engine without one.
+  virtual const planning::MemoryPlan* memory_plan() const { return nullptr; }
 };
 
 class Session {

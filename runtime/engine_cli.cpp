@@ -4,6 +4,8 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "runtime/experts/cache_policy.h"
+#include "runtime/planning/memory_plan.h"
 
 namespace tierpack {
 
@@ -13,6 +15,44 @@ void add_activations_option(CLI::App& app, EngineOptions& options) {
          "Form in which activations meet quantised weights; f32 is slow and exact, for checks")
       ->check(CLI::IsMember({"f32", "int8"}))
       ->default_str("int8");
+}
+
+void add_memory_options(CLI::App& app, EngineOptions& options) {
+  CLI::Option_group* const group = app.add_option_group("Memory", "Where weights lie; it changes speed, never an answer");
+  group->add_option_function<std::string>(
+      "--ram", [&options](const std::string& size) { options.ram_bytes = parse_size(size); },
+      "Most memory to hold, page cache and all (14GiB); without it what the machine or control group allows");
+  group->add_option_function<std::string>(
+      "--vram", [&options](const std::string& size) { options.vram_bytes = parse_size(size); }, "Memory of the device for experts");
+  group->add_option_function<std::string>(
+           "--device", [&options](const std::string& device) { options.sim_device = device == "sim"; },
+           "sim: host memory stands in for a GPU's, for trials")
+      ->check(CLI::IsMember({"auto", "sim"}))
+      ->default_str("auto");
+  group->add_option_function<std::string>(
+      "--sim-link", [&options](const std::string& rate) { options.sim_link_bytes_s = static_cast<double>(parse_size(rate)); },
+      "Bytes a second of the link to the sim device (16GB); without it as fast as memory");
+  group->add_option("--place", options.placement, "REGEX=vram|ram|disk: where tensors with such names live; may be given several times")
+      ->allow_extra_args(false);
+  group->add_option("--profile", options.profile, "Fill the caches by this profile instead of the pack's own")->check(CLI::ExistingFile);
+  group->add_option("--cache-policy", options.cache_policy, "What experts are kept by")
+      ->check(CLI::IsMember(std::vector<std::string>(experts::policy_names().begin(), experts::policy_names().end())))
+      ->default_str(std::string(experts::policy_names().front()));
+  group->add_option_function<std::string>(
+           "--prefetch", [&options](const std::string& mode) { options.prefetch = mode == "auto"; },
+           "Read the next block's experts ahead by a guess, where it pays")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->default_str("auto");
+  group->add_option("--pack-mirror", options.mirrors, "A directory with a copy of the pack, on another disk; may be given several times")
+      ->check(CLI::ExistingDirectory)
+      ->allow_extra_args(false);
+  group->add_option_function<std::string>(
+           "--io", [&options](const std::string& method) {
+             options.read_method = method == "auto" ? ReadMethod::kAuto : method == "pread" ? ReadMethod::kPread : ReadMethod::kBuffered;
+           },
+           "How records are read: auto = io_uring with O_DIRECT where they work; pread; buffered = through the page cache, dropped behind")
+      ->check(CLI::IsMember({"auto", "pread", "buffered"}))
+      ->default_str("auto");
 }
 
 void add_engine_options(CLI::App& app, EngineOptions& options) {
@@ -31,6 +71,7 @@ void add_engine_options(CLI::App& app, EngineOptions& options) {
       ->default_str("f16");
   add_activations_option(app, options);
   app.add_option("--isa", options.isa, "Kernels by name instead of the best for this CPU");
+  add_memory_options(app, options);
 }
 
 void add_sampling_options(CLI::App& app, text::SamplerOptions& options) {
@@ -62,6 +103,15 @@ std::string describe(const Engine& engine) {
                      o.chunk, kv_type_name(o.kv), activation_type_name(o.activations));
 }
 
+void log_plan(const Engine& engine) {
+  const planning::MemoryPlan* const plan = engine.memory_plan();
+  if (plan == nullptr) return;
+  for (const std::string& note : plan->notes) log_warning(note);
+  for (const planning::PlanItem& item : plan->items) {
+    log_detail(fmt::format("  {:<20} {:>9} of {}: {}", item.name, format_size(item.bytes), planning::tier_name(item.tier), item.how));
+  }
+}
+
 std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style) {
   std::unique_ptr<Progress> progress;
   uint64_t shown = 0;
@@ -73,6 +123,7 @@ std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style) 
   };
   std::unique_ptr<Engine> engine = Engine::open(options);
   progress.reset();
+  log_plan(*engine);
   log_detail(describe(*engine));
   return engine;
 }

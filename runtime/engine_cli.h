@@ -17,6 +17,8 @@ namespace tierpack {
 
 // pack, --threads, --chunk, --context, --kv, --activations, --isa.
 void add_engine_options(CLI::App& app, EngineOptions& options);
+// --ram, --vram, --place and what else says where weights lie; part of add_engine_options.
+void add_memory_options(CLI::App& app, EngineOptions& options);
 // --activations alone.
 void add_activations_option(CLI::App& app, EngineOptions& options);
 
@@ -25,6 +27,9 @@ void add_sampling_options(CLI::App& app, text::SamplerOptions& options);
 
 // "pebble.tierpack/" -> "pebble": what a pack is called in answers.
 std::string pack_name(const std::filesystem::path& pack);
+
+// The plan's remarks as warnings, and its parts for -v.
+void log_plan(const Engine& engine);
 
 // What an engine runs with, in a line for -v.
 std::string describe(const Engine& engine);

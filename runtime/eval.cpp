@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "runtime/engine.h"
 #include "runtime/engine_cli.h"
+#include "runtime/expert_report.h"
 #include "runtime/evaluation.h"
 #include "runtime/text/tokenizer.h"
 
@@ -83,7 +84,10 @@ std::unique_ptr<Engine> open_engine(const EvalOptions& options) {
     progress->add(done - before);
     before = done;
   };
-  return Engine::open(engine);
+  std::unique_ptr<Engine> opened = Engine::open(engine);
+  progress.reset();
+  log_plan(*opened);
+  return opened;
 }
 
 // The tokens in windows that fit a session.
@@ -115,6 +119,8 @@ void print_text(const EvalOptions& options, const Engine& engine, const Evaluati
   fmt::print("speed         {:.1f} tokens/s ({} thread{}, chunks of {}, {} KV cache, {} activations, {} kernels)\n",
              static_cast<double>(e.rows()) / seconds, o.threads, o.threads == 1 ? "" : "s", o.chunk,
              kv_type_name(o.kv), activation_type_name(o.activations), o.isa);
+  log_detail(expert_summary(engine.expert_counters()));
+  log_detail("\n" + expert_layer_table(engine.expert_layer_counters()));
 }
 
 void print_json(const Engine& engine, const Evaluation& e, size_t windows, double seconds) {
@@ -134,6 +140,7 @@ void print_json(const Engine& engine, const Evaluation& e, size_t windows, doubl
   out["tokens_per_second"] = static_cast<double>(e.rows()) / seconds;
   out["options"] = {{"threads", o.threads}, {"chunk", o.chunk}, {"context", o.context}, {"kv", kv_type_name(o.kv)},
                     {"activations", activation_type_name(o.activations)}, {"isa", o.isa}};
+  out["experts"] = expert_json(engine.expert_counters(), engine.expert_layer_counters());
   fmt::print("{}", dump_json(out));
 }
 
@@ -206,6 +213,7 @@ CommandRun setup_eval(CLI::App& app) {
   app.add_option("--context", options->engine.context, "Tokens in a window; 0 = the model's limit or what fits");
   app.add_option("--kv", options->kv, "Type of the KV cache")->check(CLI::IsMember({"f32", "f16", "q8"}))->capture_default_str();
   add_activations_option(app, options->engine);
+  add_memory_options(app, options->engine);
   app.add_option("--isa", options->engine.isa, "Kernels by name instead of the best for this CPU");
   app.add_flag("--json", options->json, "Print one JSON object");
   app.footer("Examples:\n"

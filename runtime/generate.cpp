@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "runtime/expert_report.h"
 #include "runtime/text/stop_matcher.h"
 #include "runtime/text/tokenizer.h"
 
@@ -15,16 +16,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-ExpertCounters difference(const ExpertCounters& after, const ExpertCounters& before) {
-  ExpertCounters d;
-  d.requests = after.requests - before.requests;
-  d.ram_hits = after.ram_hits - before.ram_hits;
-  d.disk_reads = after.disk_reads - before.disk_reads;
-  d.disk_bytes = after.disk_bytes - before.disk_bytes;
-  d.stall_us = after.stall_us - before.stall_us;
-  return d;
-}
 
 // Bytes of tokens -> whole characters -> reasoning or answer -> stop strings in the answer.
 class TextPath {
@@ -200,7 +191,7 @@ GenerateResult Generator::run(const GenerateRequest& request, const TextSink& on
     result.decode_s = seconds_since(first_token);
   }
   result.logits = fingerprint.digest();
-  result.experts = difference(engine_.expert_counters(), before);
+  result.experts = engine_.expert_counters() - before;
   return result;
 }
 

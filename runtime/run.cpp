@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "runtime/conversation.h"
 #include "runtime/engine_cli.h"
+#include "runtime/expert_report.h"
 #include "runtime/terminal_text.h"
 
 namespace tierpack {
@@ -66,14 +67,6 @@ GenerateRequest make_request(const RunOptions& options, const Engine& engine, co
   return request;
 }
 
-std::string expert_summary(const ExpertCounters& experts) {
-  if (experts.requests == 0) return "no experts";
-  return fmt::format(
-      "experts {} ({:.1f} % from RAM, {} read from disk, {}), stalled {:.3f} s", format_count(experts.requests),
-      100.0 * static_cast<double>(experts.ram_hits) / static_cast<double>(experts.requests),
-      format_count(experts.disk_reads), format_size(experts.disk_bytes), static_cast<double>(experts.stall_us) / 1e6);
-}
-
 void print_statistics(const GenerateResult& result, const RunOptions& options) {
   log_info(fmt::format("prompt {} tokens, {:.1f}/s; answer {} tokens, {:.1f}/s, first after {:.2f} s; ended by {}",
                        result.prompt_tokens, result.prefill_rate(), result.tokens.size(), result.decode_rate(),
@@ -98,11 +91,7 @@ void print_json(const GenerateResult& result, const RunOptions& options, const s
   out["decode_tokens_per_s"] = result.decode_rate();
   out["seed"] = options.chat.sampling.seed;
   out["logits_xxh3"] = result.logits.hex();
-  out["experts"] = {{"requests", result.experts.requests},
-                    {"ram_hits", result.experts.ram_hits},
-                    {"disk_reads", result.experts.disk_reads},
-                    {"disk_bytes", result.experts.disk_bytes},
-                    {"stall_us", result.experts.stall_us}};
+  out["experts"] = expert_json(result.experts);
   fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -28,7 +28,7 @@ RUNTIME = {
     "model": {"", "device", "kernels", "experts", "text"},
     "planning": {"kernels", "experts", "model"},
     "server": {"", "text"},
-    "": {"text", "experts", "model", "kernels", "planning"},
+    "": {"device", "text", "experts", "model", "kernels", "planning", "hardware"},
 }
 # single exceptions: (including folder, header) with the reason
 EXCEPTIONS = {

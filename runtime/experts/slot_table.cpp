@@ -136,21 +136,21 @@ void SlotTable::end_move(uint32_t from, uint32_t to) {
   }
 }
 
-void SlotTable::gather(uint32_t class_index, Tier tier, std::span<const double> values) {
+void SlotTable::gather(uint32_t class_index, Tier tier, bool leaving, std::span<const double> values) {
   const Class& own = classes_[class_index];
   const uint32_t begin = own.first + (tier == Tier::kRam ? 0 : own.ram);
   const uint32_t end = begin + (tier == Tier::kRam ? own.ram : own.vram);
   ranked_.clear();
   for (uint32_t i = begin; i < end; ++i) {
     const Slot& slot = slots_[i];
-    if (slot.state != State::kReady || slot.pins > 0 || stays_[slot.entry / shape_.experts]) continue;
+    if (slot.state != State::kReady || slot.pins > 0 || (leaving && stays_[slot.entry / shape_.experts])) continue;
     ranked_.push_back({values[slot.entry], i});
   }
 }
 
 // Equal values go by the number of the slot, so that a run can be repeated.
 std::span<const uint32_t> SlotTable::cheapest(uint32_t class_index, Tier tier, size_t count, std::span<const double> values) {
-  gather(class_index, tier, values);
+  gather(class_index, tier, true, values);
   count = std::min(count, ranked_.size());
   std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<ptrdiff_t>(count), ranked_.end(), [](const Ranked& a, const Ranked& b) {
     return a.value != b.value ? a.value < b.value : a.slot < b.slot;
@@ -159,7 +159,7 @@ std::span<const uint32_t> SlotTable::cheapest(uint32_t class_index, Tier tier, s
 }
 
 std::span<const uint32_t> SlotTable::dearest(uint32_t class_index, Tier tier, size_t count, std::span<const double> values) {
-  gather(class_index, tier, values);
+  gather(class_index, tier, false, values);
   count = std::min(count, ranked_.size());
   std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<ptrdiff_t>(count), ranked_.end(), [](const Ranked& a, const Ranked& b) {
     return a.value != b.value ? a.value > b.value : a.slot < b.slot;

@@ -92,7 +92,7 @@ class SlotTable {
     return classes_[class_index].free[static_cast<size_t>(tier)];
   }
   void release(uint32_t slot);
-  void gather(uint32_t class_index, Tier tier, std::span<const double> values);
+  void gather(uint32_t class_index, Tier tier, bool leaving, std::span<const double> values);
   std::span<const uint32_t> picked(size_t count);
 
   CacheShape shape_;

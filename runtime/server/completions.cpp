@@ -93,7 +93,6 @@ class Completions::Impl::GenerateJob final : public RequestQueue::Job {
         request_, [this](TextKind kind, std::string_view text) { reply_.text(kind, text); },
         [this] { return cancelled(); });
     impl_.metrics.on_generated(result, queued_s);
-    impl_.metrics.set_experts(impl_.engine->expert_counters());
     log_detail(
         fmt::format("answered: {} prompt tokens ({} reused) at {:.1f}/s, {} generated at {:.1f}/s, {}, logits {}",
                     result.prompt_tokens, result.reused_tokens, result.prefill_rate(), result.tokens.size(),

@@ -4,6 +4,8 @@
 
 #include <fmt/core.h>
 
+#include "runtime/expert_report.h"
+
 namespace tierpack::server {
 
 namespace {
@@ -84,11 +86,6 @@ void Metrics::on_generated(const GenerateResult& result, double queued_s) {
   whole_.observe(queued_s + result.prefill_s + result.decode_s);
 }
 
-void Metrics::set_experts(const ExpertCounters& counters) {
-  const std::lock_guard lock(mutex_);
-  experts_ = counters;
-}
-
 std::string Metrics::prometheus(const ServerGauges& gauges, const std::string& model) const {
   const std::lock_guard lock(mutex_);
   std::string out;
@@ -129,12 +126,12 @@ std::string Metrics::prometheus(const ServerGauges& gauges, const std::string& m
   histogram("tierpack_token_seconds", "Mean time a generated token of an answer, weighted by tokens.", per_token_);
   histogram("tierpack_generation_seconds", "From a request's arrival in the queue to the end of its answer.", whole_);
 
-  single(out, "tierpack_expert_requests_total", "counter", "Experts that the model asked for.", experts_.requests);
-  single(out, "tierpack_expert_ram_hits_total", "counter", "Experts found in RAM.", experts_.ram_hits);
-  single(out, "tierpack_expert_disk_reads_total", "counter", "Experts read from disk.", experts_.disk_reads);
-  single(out, "tierpack_expert_disk_bytes_total", "counter", "Bytes of experts read from disk.", experts_.disk_bytes);
-  single(out, "tierpack_expert_stall_seconds_total", "counter", "Time the model waited for experts.",
-         static_cast<double>(experts_.stall_us) / 1e6);
+  for (const ExpertCounterField& field : expert_counter_fields()) {
+    const std::string name = fmt::format("tierpack_expert_{}_total", field.name);
+    single(out, name.c_str(), "counter", field.help, gauges.experts.*field.value);
+  }
+  single(out, "tierpack_seed_bytes", "gauge", "Bytes of experts that the caches begin with.", gauges.seed.total_bytes);
+  single(out, "tierpack_seed_loaded_bytes", "gauge", "Of them, bytes loaded.", gauges.seed.loaded_bytes);
   return out;
 }
 

@@ -31,6 +31,8 @@ struct ServerGauges {
   size_t waiting = 0;
   size_t running = 0;
   size_t connections = 0;
+  ExpertCounters experts;
+  SeedProgress seed;
 };
 
 class Metrics {
@@ -38,7 +40,6 @@ class Metrics {
   Metrics();
   void on_response(const std::string& route, unsigned status);
   void on_generated(const GenerateResult& result, double queued_s);
-  void set_experts(const ExpertCounters& counters);
   std::string prometheus(const ServerGauges& gauges, const std::string& model) const;
 
  private:
@@ -55,7 +56,6 @@ class Metrics {
   Histogram first_token_;
   Histogram per_token_;
   Histogram whole_;
-  ExpertCounters experts_;
   double started_s_;
 };
 

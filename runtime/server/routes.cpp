@@ -142,10 +142,16 @@ void Routes::on_answered(const HttpHead& head, unsigned status) {
 }
 
 ServerGauges Routes::gauges() const {
-  return {.ready = state_.phase == Phase::kReady,
-          .waiting = queue_.waiting(),
-          .running = queue_.running(),
-          .connections = connections_};
+  ServerGauges gauges;
+  gauges.ready = state_.phase == Phase::kReady;
+  gauges.waiting = queue_.waiting();
+  gauges.running = queue_.running();
+  gauges.connections = connections_;
+  if (gauges.ready) {
+    gauges.experts = state_.model->engine->expert_counters();
+    gauges.seed = state_.model->engine->seed_progress();
+  }
+  return gauges;
 }
 
 HttpResponse Routes::health() const {
@@ -153,7 +159,9 @@ HttpResponse Routes::health() const {
   HttpResponse response;
   Json json;
   if (phase == Phase::kReady) {
-    json = {{"status", "ready"}, {"progress", 1.0}};
+    const SeedProgress seed = state_.model->engine->seed_progress();
+    const double share = seed.done || seed.total_bytes == 0 ? 1.0 : static_cast<double>(seed.loaded_bytes) / static_cast<double>(seed.total_bytes);
+    json = {{"status", seed.done ? "ready" : "warming"}, {"progress", share}};
     json["model"] = options_.model;
     json["context_length"] = state_.context;
     json["running"] = queue_.running();

@@ -59,6 +59,7 @@ ServedModel load(const EngineOptions& options, const std::function<void(uint64_t
   ServedModel model;
   model.engine = Engine::open(engine_options);
   log_detail(describe(*model.engine));
+  log_plan(*model.engine);
   const Metadata& metadata = model.engine->pack().metadata();
   if (ChatFormat::available(metadata)) {
     model.format.emplace(metadata, model.engine->tokenizer());
