@@ -127,9 +127,12 @@ std::string Metrics::prometheus(const ServerGauges& gauges, const std::string& m
   histogram("tierpack_generation_seconds", "From a request's arrival in the queue to the end of its answer.", whole_);
 
   for (const ExpertCounterField& field : expert_counter_fields()) {
+    if (field.value == &ExpertCounters::stall_us) continue;  // in seconds, as others expect it
     const std::string name = fmt::format("tierpack_expert_{}_total", field.name);
     single(out, name.c_str(), "counter", field.help, gauges.experts.*field.value);
   }
+  single(out, "tierpack_expert_stall_seconds_total", "counter", "Time the model waited for experts.",
+         static_cast<double>(gauges.experts.stall_us) / 1e6);
   single(out, "tierpack_seed_bytes", "gauge", "Bytes of experts that the caches begin with.", gauges.seed.total_bytes);
   single(out, "tierpack_seed_loaded_bytes", "gauge", "Of them, bytes loaded.", gauges.seed.loaded_bytes);
   return out;

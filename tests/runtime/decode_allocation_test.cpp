@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/planning/memory_plan.h"
 #include "tests/runtime/model/model_fixture.h"
 
 namespace {
@@ -39,12 +40,22 @@ namespace {
 
 using namespace testing_support;
 
-TEST(Decode, AllocatesNothing) {
-  EngineOptions options;
+// RAM for everything but the experts, and for a third of those.
+uint64_t tight_budget(EngineOptions options) {
   options.pack = pebble_pack();
   options.threads = 2;
   options.context = 256;
   const std::unique_ptr<Engine> engine = Engine::open(options);
+  const planning::MemoryPlan& plan = *engine->memory_plan();
+  return plan.used(Tier::kRam) - plan.slots.ram_bytes() * 2 / 3;
+}
+
+void expect_no_allocation(EngineOptions options) {
+  options.pack = pebble_pack();
+  options.threads = 2;
+  options.context = 256;
+  const std::unique_ptr<Engine> engine = Engine::open(options);
+  engine->wait_until_seeded();
   const std::unique_ptr<Session> session = engine->new_session();
   const std::vector<uint32_t> tokens = some_tokens(120, engine->config().vocab);
   float sink = 0;
@@ -57,6 +68,19 @@ TEST(Decode, AllocatesNothing) {
   EXPECT_EQ(allocations - before, 0u);
   EXPECT_NE(sink, 0.0f);
   EXPECT_GT(before, 0u);  // the counter counts
+}
+
+TEST(Decode, AllocatesNothing) { expect_no_allocation({}); }
+
+TEST(Decode, AllocatesNothingWhileExpertsComeAndGo) {
+  EngineOptions options;
+  options.ram_bytes = tight_budget(options);
+  expect_no_allocation(options);
+  options.sim_device = true;
+  options.vram_bytes = 2 << 20;
+  expect_no_allocation(options);
+  options.read_method = ReadMethod::kPread;
+  expect_no_allocation(options);
 }
 
 }  // namespace

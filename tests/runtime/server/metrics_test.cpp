@@ -30,9 +30,16 @@ TEST(Metrics, CountsWhatHappened) {
   result.prefill_s = 0.5;
   result.decode_s = 0.25;
   metrics.on_generated(result, 0.25);
-  metrics.set_experts({.requests = 7, .ram_hits = 5, .disk_reads = 2, .disk_bytes = 99, .stall_us = 1500});
-  const std::string text =
-      metrics.prometheus({.ready = true, .waiting = 2, .running = 1, .connections = 3}, "a\"b\\c\nd");
+  ServerGauges gauges;
+  gauges.ready = true;
+  gauges.waiting = 2;
+  gauges.running = 1;
+  gauges.connections = 3;
+  gauges.experts.requests = 7;
+  gauges.experts.ram_hits = 5;
+  gauges.experts.stall_us = 1500;
+  gauges.seed = {30, 40, false};
+  const std::string text = metrics.prometheus(gauges, "a\"b\\c\nd");
   for (const char* line : {
            "model=\"a\\\"b\\\\c\\nd\"} 1\n",
            "tierpack_ready 1\n",
@@ -47,7 +54,9 @@ TEST(Metrics, CountsWhatHappened) {
            "tierpack_token_seconds_count 2\n",
            "tierpack_generation_seconds_sum 1\n",
            "tierpack_expert_requests_total 7\n",
+           "tierpack_expert_ram_hits_total 5\n",
            "tierpack_expert_stall_seconds_total 0.0015\n",
+           "tierpack_seed_loaded_bytes 30\n",
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }
