@@ -25,6 +25,8 @@
 #include "runtime/eval.h"
 #include "runtime/run.h"
 #include "runtime/server/serve.h"
+#include "runtime/simulate.h"
+#include "runtime/trace.h"
 #include "verify/inspect.h"
 #include "verify/verify.h"
 
@@ -78,6 +80,8 @@ const std::vector<Command>& commands() {
       {"serve", "Serve a model with an OpenAI-compatible HTTP API", tierpack::server::setup_serve},
       {"bench", "Measure how fast a pack runs here", tierpack::setup_bench},
       {"eval", "Measure a model's logits on token ids or a text", tierpack::setup_eval},
+      {"trace", "Record which experts a text uses", tierpack::setup_trace},
+      {"simulate", "Replay recordings through cache policies", tierpack::setup_simulate},
   };
   return table;
 }

@@ -122,13 +122,13 @@ class Replacement {
 
 class ByPolicy final : public Replacement {
  public:
-  ByPolicy(std::string_view name, const CacheShape& shape, std::span<const float> seed)
-      : shape_(shape), policy_(make_policy(name, shape)), held_(shape.entries(), false) {
-    if (!seed.empty()) policy_->seed(seed);
+  ByPolicy(CachePolicy& policy, const CacheShape& shape, std::span<const float> seed)
+      : shape_(shape), policy_(policy), held_(shape.entries(), false) {
+    if (!seed.empty()) policy_.seed(seed);
   }
 
   void on_request(size_t, uint32_t layer, const RouteSequence::Request& request, uint32_t tokens) override {
-    policy_->on_route(layer, request.experts, request.counts, tokens);
+    policy_.on_route(layer, request.experts, request.counts, tokens);
   }
 
   uint64_t place(Slots& slots, uint32_t layer, const RouteSequence::Request& request,
@@ -160,7 +160,7 @@ class ByPolicy final : public Replacement {
 
   // The `count` unheld residents that are worth least, in ascending order.
   void choose_victims(const std::vector<uint32_t>& residents, size_t count) {
-    const auto values = policy_->values();
+    const auto values = policy_.values();
     victims_.clear();  // a heap with the most valuable on top
     for (const uint32_t entry : residents) {
       const Worth worth(values[entry], entry);
@@ -176,7 +176,7 @@ class ByPolicy final : public Replacement {
   }
 
   CacheShape shape_;
-  std::unique_ptr<CachePolicy> policy_;
+  CachePolicy& policy_;
   std::vector<char> held_;
   std::vector<Worth> victims_;
 };
@@ -226,17 +226,8 @@ class ByFuture final : public Replacement {
   std::vector<std::vector<size_t>> following_;  // (steps, experts of the request)
 };
 
-}  // namespace
-
-SimulationResult simulate(const RouteSequence& routes, std::string_view policy, const SimulationOptions& options) {
+SimulationResult replay(const RouteSequence& routes, Replacement& replacement, const SimulationOptions& options) {
   const CacheShape shape = routes.shape();
-  TIERPACK_CHECK((options.seed.empty() || options.seed.size() == shape.entries()) && options.window_tokens > 0);
-  std::unique_ptr<Replacement> replacement;
-  if (policy == kBelady) {
-    replacement = std::make_unique<ByFuture>(routes);
-  } else {
-    replacement = std::make_unique<ByPolicy>(policy, shape, options.seed);
-  }
   SimulationResult result;
   Slots slots(routes, options);
   slots.count(result);
@@ -257,7 +248,7 @@ SimulationResult simulate(const RouteSequence& routes, std::string_view policy, 
     SimulationWindow& window = result.windows.back();
     for (uint32_t layer = 0; layer < shape.layers; ++layer) {
       const RouteSequence::Request request = routes.request(chunk, layer);
-      replacement->on_request(chunk * shape.layers + layer, layer, request, tokens);
+      replacement.on_request(chunk * shape.layers + layer, layer, request, tokens);
       misses.clear();
       for (const uint32_t e : request.experts) {
         const uint32_t entry = shape.entry(layer, e);
@@ -267,7 +258,7 @@ SimulationResult simulate(const RouteSequence& routes, std::string_view policy, 
       window.hits += request.experts.size() - misses.size();
       if (misses.empty()) continue;
       result.bytes_read += misses.size() * routes.header().layers[layer].record_bytes;
-      result.moves += replacement->place(slots, layer, request, misses);
+      result.moves += replacement.place(slots, layer, request, misses);
     }
     window.tokens += tokens;
     token += tokens;
@@ -277,6 +268,21 @@ SimulationResult simulate(const RouteSequence& routes, std::string_view policy, 
     result.hits += window.hits;
   }
   return result;
+}
+
+}  // namespace
+
+SimulationResult simulate(const RouteSequence& routes, CachePolicy& policy, const SimulationOptions& options) {
+  TIERPACK_CHECK((options.seed.empty() || options.seed.size() == routes.shape().entries()) && options.window_tokens > 0);
+  ByPolicy replacement(policy, routes.shape(), options.seed);
+  return replay(routes, replacement, options);
+}
+
+SimulationResult simulate(const RouteSequence& routes, std::string_view policy, const SimulationOptions& options) {
+  if (policy != kBelady) return simulate(routes, *make_policy(policy, routes.shape()), options);
+  TIERPACK_CHECK((options.seed.empty() || options.seed.size() == routes.shape().entries()) && options.window_tokens > 0);
+  ByFuture replacement(routes);
+  return replay(routes, replacement, options);
 }
 
 }  // namespace tierpack::experts

@@ -85,5 +85,7 @@ struct SimulationResult {
 
 // `policy`: one of policy_names(), or belady. Throws kUsage for another.
 SimulationResult simulate(const RouteSequence& routes, std::string_view policy, const SimulationOptions& options);
+// The same with a policy that has seen nothing yet.
+SimulationResult simulate(const RouteSequence& routes, CachePolicy& policy, const SimulationOptions& options);
 
 }  // namespace tierpack::experts
