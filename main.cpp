@@ -15,6 +15,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/doctor.h"
 #include "fetch/fetch.h"
 #include "fetch/http_source.h"
 #include "fetch/refetch.h"
@@ -78,6 +79,7 @@ const std::vector<Command>& commands() {
       {"serve", "Serve a model with an OpenAI-compatible HTTP API", tierpack::server::setup_serve},
       {"bench", "Measure how fast a pack runs here", tierpack::setup_bench},
       {"eval", "Measure a model's logits on token ids or a text", tierpack::setup_eval},
+      {"doctor", "Describe and measure this machine, and name what stands in the way", tierpack::calibrate::setup_doctor},
   };
   return table;
 }

@@ -29,7 +29,8 @@ std::string pack_name(const std::filesystem::path& pack);
 // What an engine runs with, in a line for -v.
 std::string describe(const Engine& engine);
 
-// Engine::open with a progress bar; Ctrl-C stops it.
+// Engine::open with a progress bar and with the settings that were tuned for this pack on this machine, where the options
+// leave them open; Ctrl-C stops it.
 std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style);
 
 }  // namespace tierpack
