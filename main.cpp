@@ -15,6 +15,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/doctor.h"
 #include "fetch/fetch.h"
 #include "fetch/http_source.h"
 #include "fetch/refetch.h"
@@ -82,6 +83,7 @@ const std::vector<Command>& commands() {
       {"eval", "Measure a model's logits on token ids or a text", tierpack::setup_eval},
       {"trace", "Record which experts a text uses", tierpack::setup_trace},
       {"simulate", "Replay recordings through cache policies", tierpack::setup_simulate},
+      {"doctor", "Describe and measure this machine, and name what stands in the way", tierpack::calibrate::setup_doctor},
   };
   return table;
 }

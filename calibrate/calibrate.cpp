@@ -15,7 +15,9 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "calibrate/expert_counts.h"
+#include "calibrate/hardware_command.h"
 #include "calibrate/profile_inputs.h"
+#include "calibrate/tune_command.h"
 
 namespace tierpack::calibrate {
 
@@ -29,6 +31,9 @@ struct CalibrateOptions {
   ProfileInputs inputs;
   std::filesystem::path out;
   uint32_t window = 0;
+  std::filesystem::path directory;
+  bool hardware = false;
+  bool tune = false;
   bool json = false;
 };
 
@@ -110,7 +115,28 @@ void print_json(const Profile& profile, const std::vector<std::string>& notes, c
   fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+// The machine instead of a workload.
+int run_machine(const CalibrateOptions& options) {
+  if (options.hardware && options.tune) {
+    fail(ErrorKind::kUsage, "--hardware and --tune are two measurements: run the command twice");
+  }
+  const char* const flag = options.hardware ? "--hardware" : "--tune";
+  if (!options.corpora.empty() || !options.inputs.empty()) {
+    fail(ErrorKind::kUsage, "{} measures this machine and takes no corpora, profiles or counts", flag);
+  }
+  if (options.hardware) return run_hardware(options.engine.pack, options.directory, options.out, options.json);
+  if (options.engine.pack.empty()) fail(ErrorKind::kUsage, "--tune needs the pack to run");
+  if (!options.out.empty() || !options.directory.empty()) {
+    fail(ErrorKind::kUsage, "--tune takes neither --out nor --dir: the settings are kept where run, serve and bench look for them");
+  }
+  return run_tune(options.engine.pack, options.json);
+}
+
 int run_calibrate(const CalibrateOptions& options) {
+  if (options.hardware || options.tune) return run_machine(options);
+  if (options.engine.pack.empty()) fail(ErrorKind::kUsage, "which pack? Name its directory");
+  if (options.out.empty()) fail(ErrorKind::kUsage, "where should the profile be written? Name a file with --out");
+  if (!options.directory.empty()) fail(ErrorKind::kUsage, "--dir belongs to --hardware");
   if (options.corpora.empty() && options.inputs.empty()) {
     fail(ErrorKind::kUsage,
          "nothing to calibrate with: give texts with --corpus, profiles with --merge, or counts of other programs with "
@@ -138,8 +164,8 @@ CommandRun setup_calibrate(CLI::App& app) {
       "Counts which experts of a pack's model are used: by running texts through it, or from what other programs "
       "counted. "
       "The profile tells repack which experts to put first, and serves every quantisation of the same model. It never "
-      "changes an answer.");
-  app.add_option("pack", options->engine.pack, "The pack directory")->required();
+      "changes an answer. With --hardware or --tune the machine is measured instead.");
+  app.add_option("pack", options->engine.pack, "The pack directory");
   app.add_option("--corpus", options->corpora,
                  "Text file like those the model will work on; may be given several times")
       ->allow_extra_args(false)
@@ -155,12 +181,19 @@ CommandRun setup_calibrate(CLI::App& app) {
   app.add_option("--import-counts", options->inputs.import_counts,
                  "Add the counts in a CSV file: layer,expert,count or token,layer,expert,...; the model does not run")
       ->allow_extra_args(false);
-  app.add_option("--out", options->out, "Where the profile is written")->required();
+  app.add_option("--out", options->out, "Where the profile is written, or with --hardware the description of the machine");
   app.add_option("--tokens-per-window", options->window, "Tokens computed as one text; 0 = the context")
       ->capture_default_str();
   app.add_option("--threads", options->engine.threads, "Threads; 0 = every usable core")->capture_default_str();
   app.add_option("--chunk", options->engine.chunk, "Tokens computed together")->capture_default_str();
   app.add_option("--context", options->engine.context, "Tokens a window can hold; 0 = the model's limit or what fits");
+  app.add_flag("--hardware", options->hardware,
+               "Measure this machine as `tierpack doctor` does (the pack may be left out) and write what plan and serve reckon with; "
+               "default --out: hardware.json in this user's state directory");
+  app.add_option("--dir", options->directory, "With --hardware: directory whose disk is measured; default: the pack's, or the current one");
+  app.add_flag("--tune", options->tune,
+               "Run the pack with several numbers of threads, sizes of chunks and kernels in turns, and keep what is fastest for run, "
+               "serve and bench: tuned.json in this user's state directory. Options given there win");
   app.add_flag("--json", options->json, "Print one JSON object instead of the table");
   app.footer(
       "Examples:\n"
@@ -169,6 +202,8 @@ CommandRun setup_calibrate(CLI::App& app) {
       "  tierpack calibrate model.tierpack --merge chat.json=3 --merge code.json=1 --out mix.profile.json\n"
       "  tierpack calibrate model.tierpack --import-imatrix model.imatrix.gguf --out model.profile.json\n"
       "  tierpack calibrate model.tierpack --import-counts counts.csv --out model.profile.json\n"
+      "  tierpack calibrate --hardware model.tierpack\n"
+      "  tierpack calibrate --tune model.tierpack\n"
       "  tierpack repack model/ --profile work.profile.json --to work.tierpack");
   return [options] { return run_calibrate(*options); };
 }

@@ -86,6 +86,7 @@ class LoadedEngine final : public Engine {
     model_ = model::make_model(
         {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context, options_.activations});
     options_.on_load = {};
+    options_.on_pack = {};
   }
 
   const EngineOptions& options() const override { return options_; }
@@ -247,9 +248,11 @@ planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack) {
 
 }  // namespace
 
-std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
+std::unique_ptr<Engine> Engine::open(const EngineOptions& wanted) {
+  EngineOptions options = wanted;
   Pack pack = Pack::open(options.pack);
   require_runnable(pack.config(), options.pack.string());
+  if (options.on_pack) options.on_pack(pack, options);
   const kernels::KernelTable& table = options.isa.empty() ? kernels::best() : kernels::by_name(options.isa);
   EngineOptions effective = options;
   planning::MemoryPlan plan = resolve(effective, pack);

@@ -38,6 +38,7 @@ struct EngineOptions {
   std::filesystem::path pack;
   int threads = 0;           // 0 = usable cores
   uint32_t chunk = 512;      // prefill tokens computed together
+  bool chunk_given = false;  // the user named `chunk`; for on_pack
   uint32_t context = 0;      // tokens a session can hold; 0 = the model's own limit or what kContextDefault allows
   KvType kv = KvType::kF16;  // of the KV cache
   ActivationType activations = ActivationType::kInt8;  // in products with quantised weights
@@ -55,6 +56,8 @@ struct EngineOptions {
   bool prefetch = true;
   ReadMethod read_method = ReadMethod::kAuto;
   experts::ReadFaults* read_faults = nullptr;  // for tests; not owned
+  // Called with the pack before anything is loaded; may change the options above. None of the engine's own.
+  std::function<void(const Pack& pack, EngineOptions& options)> on_pack;
   // Called while loading with bytes done and bytes in all; may throw to stop.
   std::function<void(uint64_t done, uint64_t total)> on_load;
 };

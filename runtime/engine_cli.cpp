@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "runtime/experts/cache_policy.h"
 #include "runtime/planning/memory_plan.h"
+#include "runtime/tuned_settings.h"
 
 namespace tierpack {
 
@@ -62,6 +63,7 @@ void add_engine_options(CLI::App& app, EngineOptions& options) {
       ->capture_default_str();
   app.add_option("--chunk", options.chunk, "Prompt tokens computed together")
       ->check(CLI::Range(1u, 65536u))
+      ->each([&options](const std::string&) { options.chunk_given = true; })
       ->capture_default_str();
   app.add_option("--context", options.context,
                  "Tokens of prompt and answer together; 0 = the model's limit or what fits");
@@ -121,9 +123,12 @@ std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style) 
     progress->add(done - shown);
     shown = done;
   };
+  std::string tuned;
+  options.on_pack = [&](const Pack& pack, EngineOptions& open) { tuned = apply_tuned(pack, open); };
   std::unique_ptr<Engine> engine = Engine::open(options);
   progress.reset();
   log_plan(*engine);
+  if (!tuned.empty()) log_detail(tuned);
   log_detail(describe(*engine));
   return engine;
 }

@@ -34,7 +34,8 @@ void log_plan(const Engine& engine);
 // What an engine runs with, in a line for -v.
 std::string describe(const Engine& engine);
 
-// Engine::open with a progress bar; Ctrl-C stops it.
+// Engine::open with a progress bar and with the settings that were tuned for this pack on this machine, where the options
+// leave them open; Ctrl-C stops it.
 std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style);
 
 }  // namespace tierpack

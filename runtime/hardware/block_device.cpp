@@ -96,6 +96,15 @@ void describe_link(const fs::path& disk, const fs::path& controller, BlockDevice
   }
 }
 
+// Virtual disks call themselves rotational whatever is below them.
+bool is_virtual(const fs::path& disk) {
+  const std::string path = disk.string();
+  for (const char* const bus : {"/virtio", "/vbd-", "/VMBUS"}) {
+    if (path.find(bus) != std::string::npos) return true;
+  }
+  return false;
+}
+
 std::optional<double> temperature(const fs::path& folder) {
   if (folder.empty()) return std::nullopt;
   std::vector<fs::path> sensors = entries_of(folder / "hwmon");
@@ -141,7 +150,7 @@ BlockDevice describe_block_device(const fs::path& root, uint64_t device, const s
   collect_disks(folder, 0, disks);
   for (const fs::path& disk : disks) {
     out.disks.push_back(disk.filename().string());
-    out.rotational = out.rotational || number_in(disk / "queue/rotational") == 1;
+    out.rotational = out.rotational || (number_in(disk / "queue/rotational") == 1 && !is_virtual(disk));
   }
   if (disks.empty()) return out;
   const fs::path& first = disks.front();

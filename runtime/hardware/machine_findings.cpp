@@ -124,8 +124,8 @@ void judge_disk(const MachineReport& r, const DiskInfo& disk, Findings& out) {
              "container's seccomp profile forbids it");
   }
   if (disk.record_bytes_s > 0 && disk.record_bytes_s < kSlowBytesS) {
-    out.warn("disk_slow", "{} gives {}/s in random records of {}: about {:.1f} experts a second. A faster disk, or more memory for experts, makes the "
-             "difference", disk.device.empty() ? r.disk_directory : disk.device, format_size(static_cast<uint64_t>(disk.record_bytes_s)),
+    out.warn("disk_slow", "{} gives {}/s in random records of {}: about {:.0f} experts a second. A faster disk, or more memory for experts, makes "
+             "the difference", disk.device.empty() ? r.disk_directory : disk.device, format_size(static_cast<uint64_t>(disk.record_bytes_s)),
              format_size(disk.record_bytes), disk.record_bytes_s / static_cast<double>(std::max<uint64_t>(1, disk.record_bytes)));
   }
 }

@@ -94,7 +94,15 @@ double memory_rate(ThreadTeam& team, uint64_t bytes) {
   return rates[rates.size() / 2];
 }
 
+CpuPlace cpu_place() {
+  CpuPlace cpu = describe_cpu("/", allowed_cpus(), static_cast<uint32_t>(usable_cores()));
+  for (const kernels::KernelTable* table : kernels::available()) cpu.info.isa.insert(cpu.info.isa.begin(), table->name);
+  return cpu;
+}
+
 }  // namespace
+
+CpuInfo examine_cpu() { return cpu_place().info; }
 
 MachineReport examine_machine(const MachineQuestion& question) {
   const auto step = [&](const char* what) {
@@ -110,10 +118,9 @@ MachineReport examine_machine(const MachineQuestion& question) {
   out.load = machine_info().load;
   hardware.tool_version = question.tool_version;
   hardware.measured_at = utc_now();
-  CpuPlace cpu = describe_cpu("/", allowed_cpus(), static_cast<uint32_t>(usable_cores()));
+  CpuPlace cpu = cpu_place();
   hardware.cpu = std::move(cpu.info);
   out.nodes_usable = cpu.nodes_usable;
-  for (const kernels::KernelTable* table : kernels::available()) hardware.cpu.isa.insert(hardware.cpu.isa.begin(), table->name);
   describe_memory(out);
   if (pack) {
     for (const Record& record : pack->manifest().records) {

@@ -40,6 +40,9 @@ struct MachineReport {
 // Takes about ten seconds when it measures. Throws kUsage, kInterrupted, and what Pack::open throws.
 MachineReport examine_machine(const MachineQuestion& question);
 
+// The processor alone, without measuring.
+CpuInfo examine_cpu();
+
 struct Finding {
   enum class Level { kNote, kWarning };
   Level level;

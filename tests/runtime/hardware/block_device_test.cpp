@@ -79,7 +79,10 @@ TEST(BlockDevice, LinksByThePath) {
     machine.put("sys/devices/pci0000:00/0000:00:14.0/usb2/2-1/speed", "5000");
     machine.put("sys/devices/pci0000:00/0000:00:14.0/usb2/2-1/busnum", "2");
     machine.link("sys/dev/block/8:0", std::string("sys/devices/") + path);
-    EXPECT_EQ(describe_block_device(machine.root(), makedev(8, 0), "").link, link) << path;
+    machine.put(std::string("sys/devices/") + path + "/queue/rotational", "1");
+    const BlockDevice device = describe_block_device(machine.root(), makedev(8, 0), "");
+    EXPECT_EQ(device.link, link) << path;
+    EXPECT_EQ(device.rotational, std::string(link) != "virtio") << path;
   }
 }
 
