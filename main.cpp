@@ -20,15 +20,18 @@
 #include "fetch/http_source.h"
 #include "fetch/refetch.h"
 #include "repack/gguf_export.h"
+#include "repack/planned_pack.h"
 #include "repack/repack.h"
 #include "repack/unpack.h"
 #include "runtime/bench.h"
 #include "runtime/eval.h"
+#include "runtime/plan.h"
 #include "runtime/run.h"
 #include "runtime/server/serve.h"
 #include "runtime/simulate.h"
 #include "runtime/trace.h"
 #include "verify/inspect.h"
+#include "verify/promises.h"
 #include "verify/verify.h"
 
 namespace {
@@ -67,12 +70,43 @@ tierpack::CommandRun setup_verify(CLI::App& app) {
   return run;
 }
 
+// plan knows packs; what a repack would make of anything else repack says, reading through fetch what is not here.
+tierpack::CommandRun setup_plan(CLI::App& app) {
+  namespace repack = tierpack::repack;
+  return tierpack::setup_plan(app, [](const std::string& reference, bool read_routers) {
+    tierpack::PlanSubject subject;
+    subject.name = reference;
+    const auto take = [&](repack::PlannedPack planned) {
+      subject.manifest = std::move(planned.manifest);
+      subject.config = std::move(planned.config);
+      subject.routers_known = planned.routers_read;
+      subject.pack_bytes = planned.pack_bytes;
+    };
+    if (!tierpack::verify::is_remote_reference(reference)) {
+      take(repack::planned_pack(std::filesystem::path(reference), read_routers));
+      subject.place = reference;
+      return subject;
+    }
+    std::vector<repack::NamedSource> files;
+    const auto checkpoint = tierpack::fetch::open_remote_checkpoint(reference);
+    for (const auto& file : checkpoint) files.push_back({file.name, file.bytes.get()});
+    std::vector<std::unique_ptr<tierpack::ByteSource>> shards;
+    if (files.empty()) {
+      shards = tierpack::verify::open_remote_shards(reference, [](const std::string& name) { return tierpack::fetch::open_remote_gguf(name); });
+      for (size_t i = 0; i < shards.size(); ++i) files.push_back({std::to_string(i + 1) + ".gguf", shards[i].get()});
+    }
+    take(repack::planned_pack(reference, files));
+    return subject;
+  });
+}
+
 // In the order a model travels.
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"fetch", "Get a model from a hub, every byte proved", tierpack::fetch::setup_fetch},
       {"verify", "Check a source or a pack against what it must be", setup_verify},
       {"inspect", "Describe a model from its headers", setup_inspect},
+      {"plan", "Compute what fits where, and how fast it will be", setup_plan},
       {"repack", "Write a pack from a checkpoint", tierpack::repack::setup_repack},
       {"unpack", "Restore the checkpoint a pack was made from", tierpack::repack::setup_unpack},
       {"gguf", "Write a pack as one GGUF file", tierpack::repack::setup_gguf},

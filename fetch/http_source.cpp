@@ -93,6 +93,26 @@ class HttpSource final : public ByteSource {
   mutable std::list<Piece> pieces_;  // most recently used first
 };
 
+// A file of a listing whose size is known: connects when it is first read.
+class ListedSource final : public ByteSource {
+ public:
+  ListedSource(std::function<HttpClient()> connect, Url url, uint64_t bytes)
+      : connect_(std::move(connect)), url_(std::move(url)), name_(url_.redacted()), bytes_(bytes) {}
+  uint64_t size() const override { return bytes_; }
+  const std::string& name() const override { return name_; }
+  void read_at(uint64_t offset, MutableBytes out) const override {
+    if (!open_) open_.emplace(connect_(), url_, bytes_);
+    open_->read_at(offset, out);
+  }
+
+ private:
+  std::function<HttpClient()> connect_;
+  Url url_;
+  std::string name_;
+  uint64_t bytes_;
+  mutable std::optional<HttpSource> open_;
+};
+
 bool is_hub(const std::string& reference) { return reference.starts_with("hf:") || reference.starts_with("ms:"); }
 
 // Where the repository's name ends: "hf:org/name@rev" | "/dir/file". A revision with slashes cannot be told from a path, so
@@ -181,6 +201,23 @@ std::vector<std::unique_ptr<ByteSource>> open_remote_gguf(const std::string& ref
   for (const RemoteFile* file : models.begin()->second) {
     out.push_back(std::make_unique<HttpSource>(hub.connect(), file->urls.front(), file->size));
   }
+  return out;
+}
+
+std::vector<RemoteModelFile> open_remote_checkpoint(const std::string& reference, const std::string& endpoint) {
+  if (!is_hub(reference) || end_of_repository(reference) != std::string::npos) return {};
+  const HubView hub = open_hub(reference, endpoint);
+  std::vector<RemoteModelFile> out;
+  bool weights = false;
+  for (const RemoteFile& file : hub.listing.files) {
+    if (file.path.ends_with(".gguf")) return {};
+    const bool is_weights = file.path.ends_with(".safetensors");
+    const bool is_small = file.path.ends_with(".json") || file.path.ends_with(".txt") || file.path.ends_with(".jinja");
+    if ((!is_weights && !is_small) || file.path.find('/') != std::string::npos || file.size.value_or(0) == 0) continue;
+    weights |= is_weights;
+    out.push_back({file.path, std::make_unique<ListedSource>(hub.connect, file.urls.front(), *file.size)});
+  }
+  if (!weights) out.clear();
   return out;
 }
 

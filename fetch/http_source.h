@@ -22,4 +22,13 @@ std::unique_ptr<ByteSource> open_http_source(const std::string& reference, const
 // (hf:ORG/NAME) must hold exactly one model, split or not, projector files aside. Throws kUsage with the choices if not.
 std::vector<std::unique_ptr<ByteSource>> open_remote_gguf(const std::string& reference, const std::string& endpoint = "");
 
+struct RemoteModelFile {
+  std::string name;
+  std::unique_ptr<ByteSource> bytes;  // asked for when it is first read
+};
+
+// The files of the safetensors checkpoint that a whole repository (hf:ORG/NAME) holds: weights, and the small files that describe
+// them, none in folders. Empty for a repository that holds GGUF files, and for any other reference.
+std::vector<RemoteModelFile> open_remote_checkpoint(const std::string& reference, const std::string& endpoint = "");
+
 }  // namespace tierpack::fetch

@@ -79,7 +79,8 @@ Metadata metadata_of(const RepackSource& source, const SafetensorsSource& tensor
   texts.vocab = text_of(source, "vocab.json");
   texts.source = source.name;
   // The directory's name, however it was typed.
-  const fs::path place = source.pack ? fs::path() : fs::absolute(source.shards.front().path).lexically_normal().parent_path();
+  const fs::path& file = source.shards.front().path;
+  const fs::path place = source.pack ? fs::path() : file.empty() ? fs::path(source.name) : fs::absolute(file).lexically_normal().parent_path();
   texts.name = place.filename().string();
   if (texts.config.empty()) fail(ErrorKind::kCorrupt, "{}: has no config.json; fetch the whole checkpoint", source.name);
   const auto integers = [&](std::string_view name) -> std::optional<std::vector<int64_t>> {

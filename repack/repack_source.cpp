@@ -61,6 +61,7 @@ ShardLayout layout_of(const RepackShard& shard, const GgufHeader& header, std::v
 constexpr int kFoldersBelowLock = 3;
 
 void take_promises(RepackSource& source) {
+  if (source.shards.front().path.empty()) return;  // elsewhere
   const fs::path directory = fs::absolute(source.shards.front().path).lexically_normal().parent_path();
   const std::optional<verify::PlacedReference> found = verify::find_reference_above(directory, kFoldersBelowLock);
   if (!found) return;

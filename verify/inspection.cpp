@@ -52,7 +52,9 @@ std::string sibling_name(const std::string& first, uint64_t number, uint64_t cou
   return first.substr(0, first.size() - suffix.size()) + fmt::format("-{:05}-of-{:05}.gguf", number, count);
 }
 
-Inspection inspect_remote(const std::string& reference, const RemoteOpener& remote) {
+}  // namespace
+
+std::vector<std::unique_ptr<ByteSource>> open_remote_shards(const std::string& reference, const RemoteOpener& remote) {
   if (!remote) fail(ErrorKind::kUsage, "{}: is no local path, and this program was built without remote sources", reference);
   std::vector<std::unique_ptr<ByteSource>> shards = remote(reference);
   if (shards.empty()) fail(ErrorKind::kUsage, "{}: holds no GGUF", reference);
@@ -65,6 +67,13 @@ Inspection inspect_remote(const std::string& reference, const RemoteOpener& remo
       shards.push_back(std::move(more[0]));
     }
   }
+  return shards;
+}
+
+namespace {
+
+Inspection inspect_remote(const std::string& reference, const RemoteOpener& remote) {
+  const std::vector<std::unique_ptr<ByteSource>> shards = open_remote_shards(reference, remote);
   std::vector<const ByteSource*> views;
   for (const auto& shard : shards) views.push_back(shard.get());
   return inspect_gguf(reference, views);

@@ -64,6 +64,10 @@ struct Inspection {
 // Opens what a reference that is no local path stands for: the shards of one GGUF, or its first one.
 using RemoteOpener = std::function<std::vector<std::unique_ptr<ByteSource>>(const std::string& reference)>;
 
+// All shards of the GGUF that a reference stands for, the first one first; those that `remote` does not give with it are asked for
+// by name.
+std::vector<std::unique_ptr<ByteSource>> open_remote_shards(const std::string& reference, const RemoteOpener& remote);
+
 // Throws kCorrupt for damaged headers. `shards` holds all shards, the first one first; they are only read.
 Inspection inspect_gguf(const std::string& path, const std::vector<const ByteSource*>& shards);
 Inspection inspect_pack(const std::filesystem::path& path);
