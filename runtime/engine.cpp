@@ -84,7 +84,7 @@ class LoadedEngine final : public Engine {
     model::ModelWeights weights = model::bind_weights(pack_, model::DenseTensors::load(pack_, reader_options(options_), on_bytes));
     store_ = std::make_unique<experts::TieredStore>(pack_, store_options(options_, pack_, plan_));
     model_ = model::make_model(
-        {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context, options_.activations});
+        {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context, options_.activations, reader_options(options_)});
     options_.on_load = {};
     options_.on_pack = {};
   }

@@ -51,6 +51,7 @@ void Model::forward(const Chunk& chunk, SessionState& state) {
   TIERPACK_CHECK(chunk.timeline.size() <= state.capacity() && state.capacity() <= parts_.capacity);
   last_ = chunk;
   const Pass pass = pass_over(last_);
+  prepare(pass);
   const MatrixView& embedding = weights().embedding;
   for (uint32_t t = 0; t < chunk.tokens; ++t) {
     const uint64_t id = chunk.timeline[chunk.first + t];

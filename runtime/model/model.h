@@ -9,6 +9,7 @@
 
 #include "formats/pack.h"
 #include "runtime/experts/expert_store.h"
+#include "runtime/experts/record_reader.h"
 #include "runtime/model/compute.h"
 #include "runtime/model/pass.h"
 #include "runtime/model/state.h"
@@ -26,6 +27,7 @@ struct ModelParts {
   uint32_t chunk = 0;     // most tokens of one pass
   uint32_t capacity = 0;  // most tokens of one session
   ActivationType activations = ActivationType::kInt8;
+  experts::ReaderOptions reader;  // of the lookup tables' rows
 };
 
 class Model {
@@ -46,6 +48,8 @@ class Model {
  protected:
   explicit Model(ModelParts parts);
 
+  // The chunk's tokens are known: what depends on nothing else may begin.
+  virtual void prepare(const Pass& pass) { (void)pass; }
   virtual void run_blocks(const Pass& pass, SessionState& state) = 0;
   // The vectors that enter the output product: streams -> ws.x, rows [first, first + count).
   virtual void run_head(const Pass& pass, uint32_t first, uint32_t count) = 0;

@@ -8,22 +8,32 @@ namespace tierpack::model {
 
 namespace {
 
+void token_rows(const Pass& pass, size_t t, std::span<uint64_t> rows) {
+  ngram_rows(pass.config.ple, pass.chunk.timeline.first(pass.chunk.position(t) + size_t{1}), rows.first(pass.config.ple.heads()));
+}
+
+void request_token(const Pass& pass, experts::RowStore& store, const PleWeights& w, size_t t) {
+  std::array<uint64_t, kMaxNgramHeads> rows{};
+  token_rows(pass, t, rows);
+  store.request(*w.table, std::span(rows).first(pass.config.ple.heads()));
+}
+
 // e of every token: one row of the table per head, end to end.
-void read_embeddings(const Pass& pass, const Pack& pack, const PleWeights& w) {
+// Rows of later tokens are on their way while one token's are decoded.
+void read_embeddings(const Pass& pass, experts::RowStore& store, const PleWeights& w) {
   const ModelConfig::Ple& c = pass.config.ple;
   const Activations& e = pass.ws.ple.embedding;
-  // Reading and proving a page takes about as long as half a million multiply-adds.
-  for_ranges(pass.compute, pass.chunk.tokens, c.heads() * uint64_t{500'000}, [&](size_t begin, size_t end) {
-    std::array<uint64_t, kMaxNgramHeads> rows{};
-    std::array<std::byte, kMaxNgramRowBytes> row{};
-    for (size_t t = begin; t < end; ++t) {
-      ngram_rows(c, pass.chunk.timeline.first(pass.chunk.position(t) + size_t{1}), std::span(rows).first(c.heads()));
-      for (uint32_t h = 0; h < c.heads(); ++h) {
-        pack.read_row(*w.table, rows[h], std::span(row).first(w.table->row_bytes));
-        pass.compute.k.decode_row(w.table->dtype, row.data(), c.head_dim, e.row(t) + size_t{h} * c.head_dim);
-      }
+  std::array<uint64_t, kMaxNgramHeads> rows{};
+  std::array<std::byte, kMaxNgramRowBytes> row{};
+  const size_t ahead = std::max<size_t>(1, store.window() / c.heads());
+  for (size_t t = 0; t < pass.chunk.tokens; ++t) {
+    if (t + ahead < pass.chunk.tokens) request_token(pass, store, w, t + ahead);
+    token_rows(pass, t, rows);
+    for (uint32_t h = 0; h < c.heads(); ++h) {
+      store.read(*w.table, rows[h], std::span(row).first(w.table->row_bytes));
+      pass.compute.k.decode_row(w.table->dtype, row.data(), c.head_dim, e.row(t) + size_t{h} * c.head_dim);
     }
-  });
+  }
 }
 
 // Gated value of every stream of one token, and its normalised copy, the convolution's input.
@@ -64,14 +74,19 @@ void ngram_rows(const ModelConfig::Ple& c, std::span<const uint32_t> timeline, s
   }
 }
 
-void add_ngram_embedding(const Pass& pass, const Pack& pack, const PleWeights& w, const PleState& state) {
+void request_ngram_rows(const Pass& pass, experts::RowStore& rows, const PleWeights& w) {
+  const size_t ahead = std::max<size_t>(1, rows.window() / pass.config.ple.heads());
+  for (size_t t = 0; t < std::min<size_t>(ahead, pass.chunk.tokens); ++t) request_token(pass, rows, w, t);
+}
+
+void add_ngram_embedding(const Pass& pass, experts::RowStore& rows, const PleWeights& w, const PleState& state) {
   const kernels::KernelTable& k = pass.compute.k;
   const ModelConfig::Ple& c = pass.config.ple;
   const uint32_t tokens = pass.chunk.tokens;
   const uint32_t wide = pass.config.hc.streams * pass.config.hidden;
   PleScratch& s = pass.ws.ple;
 
-  read_embeddings(pass, pack, w);
+  read_embeddings(pass, rows, w);
   quantize_for(pass.compute, s.embedding, tokens, w.key, w.value);
   const kernels::ActivationView e = s.embedding.view(0, tokens);
   const Product products[] = {{&w.key, e, s.key, wide}, {&w.value, e, s.value, pass.config.hidden}};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "runtime/experts/row_store.h"
 #include "runtime/model/pass.h"
 #include "runtime/model/state.h"
 #include "runtime/model/weights.h"
@@ -17,10 +18,13 @@ namespace tierpack::model {
 // everything before it.
 void ngram_rows(const ModelConfig::Ple& config, std::span<const uint32_t> timeline, std::span<uint64_t> rows);
 
-// ws.streams += the embedding of the chunk's n-grams; moves the convolution's history. `pack` is where the rows are read.
+// ws.streams += the embedding of the chunk's n-grams; moves the convolution's history.
 //   e = rows of the table;  key = norm(key e), query = norm(R) per stream;  v = value e
 //   s = key . query / sqrt(D);  gate = sigmoid(sign(s) sqrt(max(|s|, 1e-6)));  g = gate v
 //   R += g + silu(conv(norm(g))), the convolution dilated by the n-gram size
-void add_ngram_embedding(const Pass& pass, const Pack& pack, const PleWeights& weights, const PleState& state);
+void add_ngram_embedding(const Pass& pass, experts::RowStore& rows, const PleWeights& weights, const PleState& state);
+
+// Begins to read the rows of the chunk's first tokens.
+void request_ngram_rows(const Pass& pass, experts::RowStore& rows, const PleWeights& weights);
 
 }  // namespace tierpack::model

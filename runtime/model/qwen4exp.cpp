@@ -1,5 +1,8 @@
 // qwen4exp: Qwen3.8-Flash-Next. Hyper-connected streams, gated delta nets with sparse attention in between, an n-gram
 // embedding in one block, and a mixture of experts with a shared expert in every block.
+#include <optional>
+
+#include "runtime/experts/row_store.h"
 #include "runtime/model/attention.h"
 #include "runtime/model/gdn.h"
 #include "runtime/model/hyper_connection.h"
@@ -13,14 +16,20 @@ namespace {
 
 class Qwen4Exp final : public Model {
  public:
-  explicit Qwen4Exp(ModelParts parts) : Model(std::move(parts)) {}
+  explicit Qwen4Exp(ModelParts given) : Model(std::move(given)) {
+    if (weights().ple.table != nullptr) rows_.emplace(parts().pack, parts().reader, experts::kRowCacheBytes);
+  }
 
  private:
+  void prepare(const Pass& pass) override {
+    if (rows_) request_ngram_rows(pass, *rows_, weights().ple);
+  }
+
   void run_blocks(const Pass& pass, SessionState& state) override {
     start_streams(pass);
     for (const BlockWeights& block : weights().blocks) {
       if (static_cast<int32_t>(block.index) == pass.config.ple.layer) {
-        add_ngram_embedding(pass, parts().pack, weights().ple, state.ple());
+        add_ngram_embedding(pass, *rows_, weights().ple, state.ple());
       }
 
       mix_streams(pass, block.attention_mixer, 0, pass.chunk.tokens);
@@ -40,6 +49,8 @@ class Qwen4Exp final : public Model {
   void run_head(const Pass& pass, uint32_t first, uint32_t count) override {
     mix_streams(pass, weights().output_mixer, first, count);
   }
+
+  std::optional<experts::RowStore> rows_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/memory_placement.h"
+#include "runtime/experts/row_store.h"
 #include "runtime/model/decoded_weights.h"
 #include "runtime/model/model.h"
 #include "runtime/model/state.h"
@@ -75,7 +76,7 @@ class Ledger {
       add("decoded weights", model::decoded_weights_bytes(manifest_) * static_cast<uint64_t>(threads_),
           fmt::format("16 rows as f32 for each of {} threads, for --activations f32", threads_));
     }
-    if (!manifest_.rows.empty()) add("row cache", kRowCacheBytes, "pages of the lookup table");
+    if (!manifest_.rows.empty()) add("row cache", experts::kRowCacheBytes, "pages of the lookup table");
     add("program", program_bytes(manifest_, config_, threads_), "code, tokenizer, indexes, stacks and heap, by a measured formula");
     return items;
   }
