@@ -9,51 +9,121 @@ namespace tierpack::experts {
 
 namespace {
 
-constexpr double kSeedTokens = 128;     // what a profile counts as
+constexpr double kSeedTokens = 1024;    // what a profile counts as
 constexpr double kUnseededTokens = 8;   // what knowing nothing counts as
-constexpr double kLongTokens = 256;     // the long rate's time constant
+constexpr double kLongTokens = 4096;    // the long rate's time constant
 constexpr double kShortTokens = 6;      // the short rate's
-constexpr double kShortWeight = 0.3;
+constexpr double kShortWeight = 0.1;
+constexpr double kWitnessTokens = 128;  // the witness's time constant
+constexpr double kErrorTokens = 64;     // over which errors are compared
+constexpr double kAdvantage = 0.03;     // of the long rate's error, that says that the work has changed
+constexpr double kChangedTokens = 64;   // what the long rate then still counts as
 constexpr double kBurstTokensMax = 16;  // what a chunk counts as for the long rate
+constexpr double kDiscount = 0.7;       // a token later, a use is worth this much of its worth now
+constexpr double kLearningRate = 0.02;
+
+double keep_of(double time_constant, double tokens) { return std::pow(1 - 1 / time_constant, tokens); }
+
+// Of a rate per expert, for a token that chose `experts`.
+double squared_error(const double* rate, uint32_t count, std::span<const uint32_t> experts) {
+  double error = static_cast<double>(experts.size());
+  for (uint32_t j = 0; j < count; ++j) error += rate[j] * rate[j];
+  for (const uint32_t j : experts) error -= 2 * rate[j];
+  return error;
+}
 
 }  // namespace
 
 AdaptivePolicy::AdaptivePolicy(const CacheShape& shape)
-    : shape_(shape), long_rate_(shape.entries(), 0.0), short_rate_(shape.entries(), 0.0), values_(shape.entries(), 0.0),
-      seen_tokens_(shape.layers, kUnseededTokens) {}
+    : shape_(shape), layers_(shape.layers), long_rate_(shape.entries(), 0.0), short_rate_(shape.entries(), 0.0),
+      witness_rate_(shape.entries(), 0.0), values_(shape.entries(), 0.0), sum_(shape.experts, 0.0), rate_(shape.experts, 0.0) {
+  for (Layer& layer : layers_) {
+    layer.seen_tokens = kUnseededTokens;
+    layer.chosen.reserve(shape.experts);
+  }
+  const uint64_t pairs = uint64_t{shape.entries()} * shape.experts;
+  if (pairs * sizeof(float) <= kFollowBytesMax) follow_.resize(pairs);
+}
 
 void AdaptivePolicy::seed(std::span<const float> uses_per_token) {
   TIERPACK_CHECK(uses_per_token.size() == values_.size());
   for (size_t i = 0; i < values_.size(); ++i) {
-    const double rate = std::clamp(static_cast<double>(uses_per_token[i]), 0.0, 1.0);
-    long_rate_[i] = short_rate_[i] = values_[i] = rate;
+    long_rate_[i] = short_rate_[i] = witness_rate_[i] = values_[i] =
+        std::clamp(static_cast<double>(uses_per_token[i]), 0.0, 1.0);
   }
-  std::fill(seen_tokens_.begin(), seen_tokens_.end(), kSeedTokens);
+  for (Layer& layer : layers_) layer.seen_tokens = kSeedTokens;
 }
 
 void AdaptivePolicy::on_route(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> counts,
                               uint32_t tokens) {
+  if (tokens == 1) notice_change(layer, experts);
+  update_rates(layer, experts, counts, tokens);
+  std::vector<uint32_t>& chosen = layers_[layer].chosen;
+  double* const values = values_.data() + shape_.entry(layer, 0);
+  if (tokens == 1 && !follow_.empty()) {
+    learn(layer, experts);
+    chosen.assign(experts.begin(), experts.end());
+    for (uint32_t j = 0; j < shape_.experts; ++j) values[j] = rate_[j] + sum_[j];
+  } else {
+    chosen.clear();
+    std::copy(rate_.begin(), rate_.end(), values);
+  }
+}
+
+void AdaptivePolicy::notice_change(uint32_t layer, std::span<const uint32_t> experts) {
   const size_t first = shape_.entry(layer, 0);
+  const double error = squared_error(long_rate_.data() + first, shape_.experts, experts);
+  const double witness_error = squared_error(witness_rate_.data() + first, shape_.experts, experts);
+  const double part = 1 / (kErrorTokens * shape_.layers);
+  advantage_ += part * (error - witness_error - advantage_);
+  error_ += part * (error - error_);
+  double& seen = layers_[layer].seen_tokens;
+  if (advantage_ > kAdvantage * error_) seen = std::min(seen, kChangedTokens);
+}
+
+void AdaptivePolicy::update_rates(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> counts,
+                                  uint32_t tokens) {
+  double& seen = layers_[layer].seen_tokens;
   const double counted = std::min(static_cast<double>(tokens), kBurstTokensMax);
-  double& seen = seen_tokens_[layer];
   const double long_keep = seen / (seen + counted);
   seen = std::min(seen + counted, kLongTokens);
-  const double short_keep = std::pow(1 - 1 / kShortTokens, tokens);
+  const double short_keep = keep_of(kShortTokens, tokens);
+  const double witness_keep = keep_of(kWitnessTokens, counted);
 
-  double* const long_rate = long_rate_.data() + first;
-  double* const short_rate = short_rate_.data() + first;
-  double* const values = values_.data() + first;
-  for (uint32_t e = 0; e < shape_.experts; ++e) {
-    long_rate[e] *= long_keep;
-    short_rate[e] *= short_keep;
+  double* const long_rate = long_rate_.data() + shape_.entry(layer, 0);
+  double* const short_rate = short_rate_.data() + shape_.entry(layer, 0);
+  double* const witness_rate = witness_rate_.data() + shape_.entry(layer, 0);
+  for (uint32_t j = 0; j < shape_.experts; ++j) {
+    long_rate[j] *= long_keep;
+    short_rate[j] *= short_keep;
+    witness_rate[j] *= witness_keep;
   }
   for (size_t i = 0; i < experts.size(); ++i) {
     const double share = static_cast<double>(counts[i]) / tokens;
     long_rate[experts[i]] += (1 - long_keep) * share;
     short_rate[experts[i]] += (1 - short_keep) * share;
+    witness_rate[experts[i]] += (1 - witness_keep) * share;
   }
-  for (uint32_t e = 0; e < shape_.experts; ++e) {
-    values[e] = (1 - kShortWeight) * long_rate[e] + kShortWeight * short_rate[e];
+  for (uint32_t j = 0; j < shape_.experts; ++j) rate_[j] = (1 - kShortWeight) * long_rate[j] + kShortWeight * short_rate[j];
+}
+
+// Leaves in sum_ what follows from `experts`, then corrects what had followed from the token before: the last values were
+// what it promised.
+void AdaptivePolicy::learn(uint32_t layer, std::span<const uint32_t> experts) {
+  std::fill(sum_.begin(), sum_.end(), 0.0);
+  for (const uint32_t i : experts) {
+    const float* const row = follow(layer, i);
+    for (uint32_t j = 0; j < shape_.experts; ++j) sum_[j] += static_cast<double>(row[j]);
+  }
+  const std::vector<uint32_t>& before = layers_[layer].chosen;
+  if (before.empty()) return;
+  double* const error = values_.data() + shape_.entry(layer, 0);  // on_route writes new values next
+  for (uint32_t j = 0; j < shape_.experts; ++j) error[j] = kDiscount * (rate_[j] + sum_[j]) - error[j];
+  for (const uint32_t i : experts) error[i] += 1 - kDiscount;
+  const float step = static_cast<float>(kLearningRate / static_cast<double>(before.size()));
+  for (const uint32_t i : before) {
+    float* const row = follow(layer, i);
+    for (uint32_t j = 0; j < shape_.experts; ++j) row[j] += step * static_cast<float>(error[j]);
   }
 }
 

@@ -1,13 +1,23 @@
-// The default cache policy: an expert is worth its expected uses per token.
+// The default cache policy: an expert is worth the uses it is expected to have soon, per token.
 //
-// The expectation mixes two estimates of that rate. The long one starts at the profile's, which counts as a number of
-// tokens seen, and follows use with a half-life of hundreds of tokens: it keeps the hot set, and moves it within 256 tokens
-// when the work changes. The short one remembers the last few tokens, since tokens often choose their predecessor's
-// experts. Both are rates, so a prompt chunk of n tokens adds shares of its tokens, never n uses at once, and counts for the
-// long one as no more than a few tokens: a burst does not displace the hot set.
+// The expectation starts from a rate that mixes two estimates. The long one begins as the profile's, which counts as a
+// number of tokens seen, and remembers thousands of tokens; the short one remembers the last few. A third, of the last
+// hundred or so, is a witness: when it has foretold the last tokens better than the long one, the work has changed, and the
+// long one forgets all but some tens of tokens, so that it follows within 256.
 //
-// Invariants: rates lie in [0, 1]; on_route costs O(experts of one layer) and allocates nothing; values depend on the calls
-// alone.
+// To the rate is added what the experts of the current token say about the next ones: for every layer a table `follow` of
+// how much more often than its rate an expert is used after another. It is learned from its own errors by temporal
+// differences (Sutton 1988), so that it stays near zero where one token says nothing about the next:
+//
+//   value(t)[j]   = rate(t)[j] + sum over experts i of token t of follow[i][j]
+//   target(t)[j]  = (1 - kDiscount) * (1 if token t+1 uses j, else 0) + kDiscount * value(t+1)[j]
+//
+// Rates and values are per token, so a prompt chunk of n tokens adds shares of its tokens, never n uses at once, and counts
+// for the long rate as no more than a few tokens: a burst does not displace the hot set. A chunk does not say which token was
+// its last, so nothing follows from it.
+//
+// Invariants: rates lie in [0, 1]; on_route costs O(used * experts of a layer) and allocates nothing; values depend on the
+// calls alone. Memory: 4 bytes for every pair of experts of a layer, none when that is more than kFollowBytesMax.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +30,8 @@ namespace tierpack::experts {
 
 class AdaptivePolicy final : public CachePolicy {
  public:
+  static constexpr uint64_t kFollowBytesMax = uint64_t{128} << 20;
+
   explicit AdaptivePolicy(const CacheShape& shape);
   void seed(std::span<const float> uses_per_token) override;
   void on_route(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> counts,
@@ -27,11 +39,28 @@ class AdaptivePolicy final : public CachePolicy {
   std::span<const double> values() const override { return values_; }
 
  private:
+  struct Layer {
+    double seen_tokens = 0;        // what the long rate stands for
+    std::vector<uint32_t> chosen;  // by the last token, where it came alone
+  };
+  float* follow(uint32_t layer, uint32_t expert) {
+    return follow_.data() + (size_t{layer} * shape_.experts + expert) * shape_.experts;
+  }
+  void notice_change(uint32_t layer, std::span<const uint32_t> experts);
+  void update_rates(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> counts, uint32_t tokens);
+  void learn(uint32_t layer, std::span<const uint32_t> experts);
+
   CacheShape shape_;
+  std::vector<Layer> layers_;
   std::vector<double> long_rate_;
   std::vector<double> short_rate_;
+  std::vector<double> witness_rate_;
+  double advantage_ = 0;  // of the witness: by how much the long rate's squared error is larger, over the last tokens
+  double error_ = 0;      // the long rate's
   std::vector<double> values_;
-  std::vector<double> seen_tokens_;  // by layer: what the long rate stands for
+  std::vector<float> follow_;  // (layers, experts, experts), or empty
+  std::vector<double> sum_;    // (experts): of follow, over the current token
+  std::vector<double> rate_;   // (experts)
 };
 
 }  // namespace tierpack::experts

@@ -1,8 +1,6 @@
 #include "runtime/experts/cache_policy.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -159,6 +157,31 @@ TEST(AdaptivePolicy, AChangeOfWorkIsLearnedWithin256Tokens) {
   order.resize(4);
   std::sort(order.begin(), order.end());
   EXPECT_EQ(order, (std::vector<uint32_t>{8, 9, 10, 11}));
+}
+
+TEST(AdaptivePolicy, LearnsWhichExpertsFollowEachOther) {
+  const CacheShape shape{2, 16};
+  const auto policy = make_policy("adaptive", shape);
+  std::mt19937 random(2);
+  // 0 is followed by 1, 2 by 3, and so on; all are used equally often.
+  for (int t = 0; t < 4000; ++t) {
+    const auto pair = static_cast<uint32_t>(random() % 8);
+    decode(*policy, shape, {2 * pair}, 1);
+    decode(*policy, shape, {2 * pair + 1}, 1);
+  }
+  decode(*policy, shape, {6}, 1);
+  const auto values = policy->values();
+  for (uint32_t e = 1; e < 16; e += 2) {
+    if (e != 7) { EXPECT_GT(values[shape.entry(1, 7)], 1.5 * values[shape.entry(1, e)]) << e; }
+  }
+}
+
+TEST(AdaptivePolicy, AModelTooLargeForPairsStillHasRates) {
+  const CacheShape shape{40, 1024};  // 160 MiB of pairs
+  const auto policy = make_policy("adaptive", shape);
+  route(*policy, 39, {1023, 5});
+  EXPECT_GT(policy->values()[shape.entry(39, 1023)], 0);
+  EXPECT_EQ(ranking(*policy, shape, 39)[1], 1023u);
 }
 
 TEST(AdaptivePolicy, APromptDoesNotDisplaceTheHotSet) {
