@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -31,8 +32,11 @@ int run_doctor(const DoctorOptions& options) {
 
 hardware::MachineReport examine(const hardware::MachineQuestion& question) {
   hardware::MachineQuestion told = question;
-  if (question.measure) log_info("measuring for about ten seconds");
-  told.on_step = [](const char* what) { log_detail(fmt::format("examining {}", what)); };
+  bool begun = !question.measure;
+  told.on_step = [&](const char* what) {
+    if (!std::exchange(begun, true)) log_info("measuring for about ten seconds");
+    log_detail(fmt::format("examining {}", what));
+  };
   return hardware::examine_machine(told);
 }
 

@@ -181,7 +181,8 @@ int run_tune(const std::filesystem::path& pack_path, bool json) {
     print_json(result, workload, path);
   } else {
     print_table(result, workload);
-    fmt::print("{}: {} threads, chunks of {}, {} kernels\n", path.string(), result.best.threads, result.best.chunk, result.best.isa);
+    fmt::print("{}: {} thread{}, chunks of {}, {} kernels\n", path.string(), result.best.threads, result.best.threads == 1 ? "" : "s",
+               result.best.chunk, result.best.isa);
   }
   return 0;
 }

@@ -41,7 +41,7 @@ std::string apply_tuned(const Pack& pack, EngineOptions& options) {
   const auto take = [&](const std::string& what) { taken += taken.empty() ? what : ", " + what; };
   if (options.threads == 0) {
     options.threads = static_cast<int>(entry->threads);
-    take(fmt::format("{} threads", entry->threads));
+    take(fmt::format("{} thread{}", entry->threads, entry->threads == 1 ? "" : "s"));
   }
   if (!options.chunk_given) {
     options.chunk = entry->chunk;

@@ -80,9 +80,6 @@ File file_to_read(const DiskQuestion& question, const fs::path& directory, uint6
 
 DiskAnswer probe_disk(const DiskQuestion& question) {
   const fs::path directory = resolved(question.directory);
-  if (directory.empty() || !fs::is_directory(directory)) {
-    fail(ErrorKind::kUsage, "{}: there is no such directory to examine the disk of", question.directory.string());
-  }
   DiskAnswer answer;
   describe(directory, answer.info);
   answer.info.record_bytes = question.record_bytes;

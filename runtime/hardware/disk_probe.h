@@ -27,7 +27,7 @@ struct DiskAnswer {
   std::string measured_on;   // the file
 };
 
-// Throws kUsage when the directory does not exist, kInterrupted after Ctrl-C. That nothing can be read or written there is an
+// Throws kIo when the directory does not exist, kInterrupted after Ctrl-C. That nothing can be read or written there is an
 // answer.
 DiskAnswer probe_disk(const DiskQuestion& question);
 

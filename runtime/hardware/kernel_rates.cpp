@@ -76,11 +76,13 @@ class Measurement {
   }
 
   KernelRate rate_of(DType dtype) {
+    // Several different matrices have to fit.
+    rows_ = static_cast<uint32_t>(std::clamp<uint64_t>(bytes_ / kMatricesAtOnce / row_bytes(dtype, question_.cols), 1, question_.rows));
     std::vector<double> decode, prefill;
-    const double matrix = static_cast<double>(row_bytes(dtype, question_.cols)) * question_.rows;
+    const double matrix = static_cast<double>(row_bytes(dtype, question_.cols)) * rows_;
     for (uint32_t window = 0; window < question_.windows; ++window) {
       decode.push_back(matrix * products(dtype, 1));
-      prefill.push_back(static_cast<double>(question_.rows) * question_.cols * kPrefillTokens * products(dtype, kPrefillTokens));
+      prefill.push_back(static_cast<double>(rows_) * question_.cols * kPrefillTokens * products(dtype, kPrefillTokens));
     }
     return {dtype_name(dtype), median(decode), median(prefill)};
   }
@@ -93,11 +95,11 @@ class Measurement {
 
   // Matrices a second.
   double products(DType dtype, uint32_t tokens) {
-    const uint64_t stride = align_up(row_bytes(dtype, question_.cols) * question_.rows, kPageBytes);
+    const uint64_t stride = align_up(row_bytes(dtype, question_.cols) * rows_, kPageBytes);
     const uint64_t places = std::max<uint64_t>(1, bytes_ / stride);
     TIERPACK_CHECK(stride <= bytes_);
     const kernels::ActivationView view = batch_.view(tokens, question_.cols);
-    const uint32_t pieces = (question_.rows + kRowsPerPiece - 1) / kRowsPerPiece;
+    const uint32_t pieces = (rows_ + kRowsPerPiece - 1) / kRowsPerPiece;
     uint64_t made = 0;
     const double start = now();
     for (double took = 0; made == 0 || took < question_.window_seconds; took = now() - start) {
@@ -107,9 +109,8 @@ class Measurement {
       team_.for_each(size_t{kMatricesAtOnce} * pieces, [&](size_t index) {
         const size_t which = index / pieces;
         const auto begin = static_cast<uint32_t>(index % pieces) * kRowsPerPiece;
-        const kernels::MatrixView w{dtype, matrices[which], question_.rows, question_.cols};
-        table_.matmul(w, begin, std::min(question_.rows, begin + kRowsPerPiece), view,
-                      y_.data() + which * kPrefillTokens * question_.rows, question_.rows);
+        const kernels::MatrixView w{dtype, matrices[which], rows_, question_.cols};
+        table_.matmul(w, begin, std::min(rows_, begin + kRowsPerPiece), view, y_.data() + which * kPrefillTokens * rows_, rows_);
       });
       made += kMatricesAtOnce;
     }
@@ -120,6 +121,7 @@ class Measurement {
   ThreadTeam& team_;
   const KernelQuestion& question_;
   uint64_t bytes_;
+  uint32_t rows_ = 0;
   std::unique_ptr<std::byte, Free> memory_;
   Batch batch_;
   std::vector<float> y_;

@@ -128,8 +128,11 @@ MachineReport examine_machine(const MachineQuestion& question) {
     }
   }
 
-  step("the disk");
   const DiskQuestion disk = disk_question(question, given);
+  if (std::error_code absent; !fs::is_directory(disk.directory, absent)) {
+    fail(ErrorKind::kUsage, "{}: there is no such directory to examine the disk of", disk.directory.string());
+  }
+  step("the disk");
   DiskAnswer answer = probe_disk(disk);
   hardware.disks.push_back(std::move(answer.info));
   out.disk_directory = disk.directory.string();
@@ -139,9 +142,13 @@ MachineReport examine_machine(const MachineQuestion& question) {
 
   step("GPUs");
   out.displays = display_controllers("/");
-  GpuAnswer gpus = probe_gpus(out.displays, question.measure);
-  hardware.gpus = std::move(gpus.gpus);
-  out.gpu_unavailable = std::move(gpus.unavailable);
+  try {
+    GpuAnswer gpus = probe_gpus(out.displays, question.measure);
+    hardware.gpus = std::move(gpus.gpus);
+    out.gpu_unavailable = std::move(gpus.unavailable);
+  } catch (const Error& e) {
+    out.gpu_unavailable = e.what();  // a broken GPU is a finding
+  }
   if (!question.measure) return out;
 
   ThreadTeam team(usable_cores());
