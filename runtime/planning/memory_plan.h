@@ -22,8 +22,6 @@
 
 namespace tierpack::planning {
 
-// Pages of lookup tables that are kept.
-inline constexpr uint64_t kRowCacheBytes = uint64_t{4} << 20;
 // Tokens of a session unless asked otherwise, and the fewest that are chosen without being asked for.
 inline constexpr uint32_t kContextDefault = 32768;
 inline constexpr uint32_t kContextChosenMin = 1024;
