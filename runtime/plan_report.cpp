@@ -119,7 +119,7 @@ class Text {
     budget(Tier::kRam, r_.plan.ram_bytes);
     if (explain_) {
       for (const PlannedClass& c : r_.plan.slots.classes) {
-        because("layers {}: slots of {}, {} in VRAM and {} in RAM for {} experts, at least {} in RAM{}", block_ranges(r_.subject.manifest, c.layers),
+        because("layer{} {}: slots of {}, {} in VRAM and {} in RAM for {} experts, at least {} in RAM{}", c.layers.size() == 1 ? "" : "s", block_ranges(r_.subject.manifest, c.layers),
                 format_size(c.slot_bytes), format_count(c.vram_slots), format_count(c.ram_slots), format_count(c.entries), format_count(c.least_ram_slots),
                 c.placement == Placement::kFree ? "" : fmt::format(" (--place {})", placement_name(c.placement)));
       }
@@ -136,7 +136,7 @@ class Text {
     if (h.vram_entries > 0) tiers += fmt::format("vram {} ({} experts), ", percent(h.vram), format_count(h.vram_entries));
     tiers += fmt::format("ram {} ({} experts), disk {} ({} of {})", percent(h.ram), format_count(h.ram_entries), percent(h.disk),
                          format_count(h.entries - h.vram_entries - h.ram_entries), format_count(h.entries));
-    line("  uses       {}", tiers);
+    line("  hits       {}", tiers);
     if (h.profiled) {
       because("of all uses in {} ({} tokens), those of experts that are resident from the start", r_.profile_name, format_count(r_.profile_tokens));
       because("following the actual text, the store does a little better; another kind of text does worse until it has adapted");

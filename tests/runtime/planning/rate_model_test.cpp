@@ -47,11 +47,11 @@ MemoryPlan plan_with_slots(const PlannedModel& m, const std::vector<float>& uses
   options.context = 1024;
   options.threads = 4;
   const uint64_t slot = (m.manifest.expert_layers[0].record_bytes + 4095) / 4096 * 4096;
-  options.vram_bytes = vram_slots * slot;
-  MachineMemory none;
-  const MemoryPlan ample = plan_memory(m.manifest, m.config, uses, options, none, "planned");
-  options.ram_bytes = ample.used(Tier::kRam) - ample.slots.ram_bytes() + slots * slot;
-  return plan_memory(m.manifest, m.config, uses, options, none, "planned");
+  MemoryPlan plan = plan_memory(m.manifest, m.config, uses, options, {}, "planned");
+  const std::vector<Placement> placements(m.manifest.expert_layers.size(), Placement::kFree);
+  const auto in_vram = fill_vram(classify_layers(m.manifest, placements, m.config.experts_used), m.manifest, plan.order, uses, vram_slots * slot);
+  plan.slots = fill_ram(in_vram.value(), m.manifest, plan.order, uses, slots * slot).value();
+  return plan;
 }
 
 RatePrediction predicted(const PlannedModel& m, const MemoryPlan& plan, const HardwareProfile& hardware, int threads = 4) {
