@@ -46,37 +46,39 @@ class AdaptivePolicy final : public CachePolicy {
     double seen_tokens = 0;        // what the long rate stands for
     std::vector<uint32_t> chosen;  // by the last token, where it came alone
   };
-  float* follow(uint32_t layer, uint32_t expert) {
-    return follow_.data() + (size_t{layer} * shape_.experts + expert) * shape_.experts;
-  }
-  void notice_change(uint32_t layer, std::span<const uint32_t> experts);
-  void update_rates(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> counts, uint32_t tokens);
-  void look_up_follow(uint32_t layer, std::span<const uint32_t> experts);
-  void set_values(uint32_t layer);
-  void learn(uint32_t layer, std::span<const uint32_t> experts);
-
+  // One float per expert of every layer, rows padded with zeros to whole lanes.
+  struct Table {
+    std::vector<float> cells;
+    size_t stride = 0;
+    void resize(size_t rows, size_t width) { cells.assign(rows * (stride = width), 0.f); }
+    float* row(size_t i) { return cells.data() + i * stride; }
+  };
   // Least squares for the weights of the two corrections, over the last hundreds of tokens.
   struct Blend {
     double dd = 0, df = 0, ff = 0;  // summed products of departure and follow
     double dr = 0, fr = 0;          // and of each with what the long rate left unexplained
-    double departure = 0;           // the weights
-    double follow = 0;
+    float departure = 0;            // the weights
+    float follow = 0;
     void solve(double prior);
   };
 
+  void update_rates(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> counts, uint32_t tokens);
+  void notice_change(Layer& layer, double error, double witness_error);
+  void look_up_follow(uint32_t layer, std::span<const uint32_t> experts);
+  void learn(uint32_t layer, std::span<const uint32_t> experts);
+  void set_values(uint32_t layer);
+
   CacheShape shape_;
   std::vector<Layer> layers_;
-  std::vector<double> long_rate_;
-  std::vector<double> short_rate_;
-  std::vector<double> witness_rate_;
+  Table long_, short_, witness_;  // rates
+  Table follow_;                  // a row for every entry; no cells when they would be too many
   double advantage_ = 0;  // of the witness: by how much the long rate's squared error is larger, over the last tokens
   double error_ = 0;      // the long rate's
-  std::vector<double> values_;
-  std::vector<float> follow_;  // (layers, experts, experts), or empty
   Blend blend_;
-  // What a layer's values were made of at its last token, and what they are made of now.
-  std::vector<double> base_, departure_, followed_;           // (entries)
-  std::vector<double> base_now_, departure_now_, followed_now_;  // (experts)
+  // What a layer's values were made of at its last token; followed_now_ and rest_ are of the layer being routed.
+  Table base_, departure_, followed_;
+  std::vector<float> followed_now_, rest_;
+  std::vector<double> values_;
 };
 
 }  // namespace tierpack::experts
