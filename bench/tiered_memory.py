@@ -61,7 +61,7 @@ def peer(args, repack):
 
 
 def disk(args):
-    out = subprocess.run([args.bin, "doctor", args.pack, "--quick", "--json"], capture_output=True, text=True)
+    out = subprocess.run([args.bin, "doctor", args.pack, "--json"], capture_output=True, text=True)
     if out.returncode != 0:
         raise SystemExit(f"doctor failed: {out.stderr}")
     machine = json.loads(out.stdout)
