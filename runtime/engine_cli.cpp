@@ -58,10 +58,10 @@ void add_memory_options(CLI::App& app, EngineOptions& options) {
 
 void add_engine_options(CLI::App& app, EngineOptions& options) {
   app.add_option("pack", options.pack, "The pack directory")->required();
-  app.add_option("--threads", options.threads, "Threads; 0 = every usable core")
+  app.add_option("--threads", options.threads, "Threads; 0 = as tuned, or every usable core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--chunk", options.chunk, "Prompt tokens computed together")
+  app.add_option("--chunk", options.chunk, "Prompt tokens computed together, unless tuned otherwise")
       ->check(CLI::Range(1u, 65536u))
       ->each([&options](const std::string&) { options.chunk_given = true; })
       ->capture_default_str();
@@ -72,7 +72,7 @@ void add_engine_options(CLI::App& app, EngineOptions& options) {
       ->check(CLI::IsMember({"f32", "f16", "q8"}))
       ->default_str("f16");
   add_activations_option(app, options);
-  app.add_option("--isa", options.isa, "Kernels by name instead of the best for this CPU");
+  app.add_option("--isa", options.isa, "Kernels by name instead of those tuned or the best for this CPU");
   add_memory_options(app, options);
 }
 
@@ -114,6 +114,12 @@ void log_plan(const Engine& engine) {
   }
 }
 
+void use_tuned_settings(EngineOptions& options) {
+  options.on_pack = [](const Pack& pack, EngineOptions& open) {
+    if (const std::string taken = apply_tuned(pack, open); !taken.empty()) log_detail(taken);
+  };
+}
+
 std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style) {
   std::unique_ptr<Progress> progress;
   uint64_t shown = 0;
@@ -123,12 +129,10 @@ std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style) 
     progress->add(done - shown);
     shown = done;
   };
-  std::string tuned;
-  options.on_pack = [&](const Pack& pack, EngineOptions& open) { tuned = apply_tuned(pack, open); };
+  use_tuned_settings(options);
   std::unique_ptr<Engine> engine = Engine::open(options);
   progress.reset();
   log_plan(*engine);
-  if (!tuned.empty()) log_detail(tuned);
   log_detail(describe(*engine));
   return engine;
 }

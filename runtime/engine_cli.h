@@ -34,8 +34,11 @@ void log_plan(const Engine& engine);
 // What an engine runs with, in a line for -v.
 std::string describe(const Engine& engine);
 
-// Engine::open with a progress bar and with the settings that were tuned for this pack on this machine, where the options
-// leave them open; Ctrl-C stops it.
+// Lets Engine::open fill in what the options leave open with the settings that were tuned for the pack on this machine, and
+// say so with -v.
+void use_tuned_settings(EngineOptions& options);
+
+// Engine::open with a progress bar and with tuned settings; Ctrl-C stops it.
 std::unique_ptr<Engine> open_engine(EngineOptions options, ProgressStyle style);
 
 }  // namespace tierpack

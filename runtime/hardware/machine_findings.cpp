@@ -61,9 +61,11 @@ void judge_memory(const MachineReport& r, Findings& out) {
              "--memory of the container or --mem of the job if the model should use more", format_size(*limits.cgroup_bytes),
              format_size(memory.total_bytes));
   }
-  const uint64_t usable = r.cgroup_room_bytes ? std::min(*r.cgroup_room_bytes, r.available_bytes) : r.available_bytes;
-  if (r.available_bytes > 0 && usable < std::max(kGiB, memory.total_bytes / 10)) {
-    out.warn("little_memory", "only {} of memory are available now: end other programs before a model runs", format_size(usable));
+  if (r.cgroup_room_bytes.value_or(kGiB) < kGiB) {
+    out.warn("little_memory", "the control group of this process has room for {} more: a larger limit, or fewer programs in the group, is needed "
+             "before a model runs", format_size(*r.cgroup_room_bytes));
+  } else if (r.available_bytes > 0 && r.available_bytes < std::max(kGiB, memory.total_bytes / 10)) {
+    out.warn("little_memory", "only {} of memory are available now: end other programs before a model runs", format_size(r.available_bytes));
   }
   if (memory.swap_bytes > 0) {
     out.warn("swap", "swap of {} is on: if memory gets short, weights may be written out and read back at every token. `swapoff -a`, or "

@@ -56,6 +56,7 @@ std::vector<std::string> read_keys(const std::filesystem::path& path) {
 ServedModel load(const EngineOptions& options, const std::function<void(uint64_t, uint64_t)>& on_load) {
   EngineOptions engine_options = options;
   engine_options.on_load = on_load;
+  use_tuned_settings(engine_options);
   ServedModel model;
   model.engine = Engine::open(engine_options);
   log_detail(describe(*model.engine));

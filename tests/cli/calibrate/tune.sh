@@ -21,6 +21,13 @@ tuned --chunk 512
 tuned --chunk 5 --threads 2
 tuned --chunk 5 --threads 2 --isa reference
 run | sed -n 's/^logits \([0-9a-f]*\).*/\1/p' | cmp - tuned.logits && echo "the same logits"
+tierpack bench p.tierpack --lengths 8 --decode 1 --runs 1 --json -q | jq -c '.options | [.threads, .chunk, .isa]'
+tierpack serve p.tierpack --port 0 -v 2>serve.txt &
+pid=$!
+for _ in $(seq 100); do grep -q 'chunks of 3, f16' serve.txt && break; sleep 0.1; done
+sed -n 's/^as tuned on this machine (.*): /serve: /p' serve.txt
+kill $pid
+wait $pid || true
 echo "--- kernels that do not run here"
 jq '.entries[0].isa = "neon9"' "$file" >edited && mv edited "$file"
 tuned

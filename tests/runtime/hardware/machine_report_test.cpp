@@ -58,7 +58,7 @@ TEST(Judge, OneFindingForEachDefect) {
       {"busy", [](MachineReport& r) { r.load = 7; }},
       {"cgroup_limit", [](MachineReport& r) { r.hardware.limits.cgroup_bytes = 16 * kGiB; }},
       {"little_memory", [](MachineReport& r) { r.available_bytes = kGiB; }},
-      {"little_memory", [](MachineReport& r) { r.cgroup_room_bytes = kGiB; }},
+      {"little_memory", [](MachineReport& r) { r.cgroup_room_bytes = kGiB / 2; }},
       {"swap", [](MachineReport& r) { r.hardware.memory.swap_bytes = kGiB; }},
       {"memlock", [](MachineReport& r) { r.registered_buffers = false; }},
       {"memlock", [](MachineReport& r) { r.registered_buffers.reset(), r.hardware.limits.memlock_bytes = 65536; }},
