@@ -125,10 +125,12 @@ int run_plan(PlanOptions options, const PlanOpener& open) {
   if (options.memory.ram_bytes) machine = {};
   report.options = options.memory;
   report.plan = planning::plan_memory(subject.manifest, subject.config, std::move(uses), options.memory, machine, subject.name);
-  report.hits = planning::predict_hits(subject.manifest, subject.config, report.plan);
+  const double adapted = report.plan.uses.empty() ? 0 : planning::kAdaptedShare;
+  report.hits = planning::predict_hits(subject.manifest, subject.config, report.plan, adapted);
   if (hardware) {
     planning::RateOptions rate;
     rate.threads = options.memory.threads;
+    rate.adapted = adapted;
     rate.disk = disk_for(*hardware, subject.place);
     report.rates = planning::predict_rates(subject.manifest, subject.config, report.plan, *hardware, rate);
   }

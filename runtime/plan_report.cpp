@@ -138,8 +138,9 @@ class Text {
                          format_count(h.entries - h.vram_entries - h.ram_entries), format_count(h.entries));
     line("  hits       {}", tiers);
     if (h.profiled) {
-      because("of all uses in {} ({} tokens), those of experts that are resident from the start", r_.profile_name, format_count(r_.profile_tokens));
-      because("following the actual text, the store does a little better; another kind of text does worse until it has adapted");
+      because("{} of all uses in {} ({} tokens) are of experts that are resident from the start", percent(h.vram + h.ram - h.misses_saved), r_.profile_name,
+              format_count(r_.profile_tokens));
+      if (h.disk > 0) because("following a text of that kind, the store saves {} more; another kind does worse until it has adapted", percent(h.misses_saved));
     } else if (h.disk > 0) {
       line("             without a profile: every expert counts alike, so a model with uneven routing hits more often");
     }

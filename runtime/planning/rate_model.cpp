@@ -255,6 +255,7 @@ HitRates predict_hits(const PackManifest& manifest, const ModelConfig& config, c
   const double all = out.vram + out.ram + out.disk;
   if (all <= 0) return out;
   const double saved = out.disk * adapted;
+  out.misses_saved = saved / all;
   out.vram /= all;
   out.ram = (out.ram + saved) / all;
   out.disk = (out.disk - saved) / all;

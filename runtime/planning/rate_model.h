@@ -22,11 +22,16 @@ namespace tierpack::planning {
 struct HitRates {
   double vram = 0, ram = 0, disk = 0;  // shares of all uses of routed experts, sum 1
   uint64_t vram_entries = 0, ram_entries = 0, entries = 0;  // experts of the trunk's layers
+  double misses_saved = 0;  // of all uses, by adaption; counted in ram
   bool profiled = false;  // else every expert counts alike: what a model with uneven routing has at least
 };
 
-// Of the placement that the store starts with. `adapted` is the share of the misses that following the actual text saves,
-// which no profile knows: 0 for what is certain.
+// The share of the misses of a placement by profile that the store saves by following the text: experts used a moment ago are used
+// again more often than the profile says. Measured on texts of the kind that was profiled, with caches of a fifth to nine
+// tenths of a model's experts.
+inline constexpr double kAdaptedShare = 0.2;
+
+// Of the placement that the store starts with, less `adapted` of its misses.
 HitRates predict_hits(const PackManifest& manifest, const ModelConfig& config, const MemoryPlan& plan, double adapted = 0);
 
 struct DecodeRate {
