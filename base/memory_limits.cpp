@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/mount_table.h"
 
 namespace tierpack {
 
@@ -50,22 +51,6 @@ std::optional<uint64_t> limit_in(const fs::path& path) {
   return limit && *limit < kNoLimit ? limit : std::nullopt;
 }
 
-// The kernel writes blanks and backslashes in paths as \ooo.
-std::string unescaped(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 3 < text.size()) {
-      if (const auto code = number(text.substr(i + 1, 3), 8)) {
-        out += static_cast<char>(*code);
-        i += 3;
-        continue;
-      }
-    }
-    out += text[i];
-  }
-  return out;
-}
-
 bool listed(std::string_view list, std::string_view name) {
   for (;;) {
     const size_t comma = list.find(',');
@@ -75,28 +60,20 @@ bool listed(std::string_view list, std::string_view name) {
   }
 }
 
-struct Mount {
+struct Hierarchy {
   int version = 0;
-  std::string top;    // the group that is seen at `point`
+  std::string top;  // the group that is seen at `point`
   fs::path point;
 };
 
-// Mounts of a memory hierarchy. A line is "id parent major:minor top point options fields... - type source options".
-std::vector<Mount> memory_mounts(const fs::path& root) {
-  std::vector<Mount> mounts;
-  std::ifstream file(root / "proc/self/mountinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t dash = line.find(" - ");
-    if (dash == std::string::npos) continue;
-    std::istringstream front(line.substr(0, dash)), back(line.substr(dash + 3));
-    std::string id, parent, device, top, point, type, source, options;
-    front >> id >> parent >> device >> top >> point;
-    back >> type >> source >> options;
-    const int version = type == "cgroup2" ? 2 : type == "cgroup" && listed(options, "memory") ? 1 : 0;
-    if (version == 0 || point.empty()) continue;
-    mounts.push_back({version, unescaped(top), root / fs::path(unescaped(point)).relative_path()});
+// Those mounted that limit memory.
+std::vector<Hierarchy> memory_hierarchies(const fs::path& root) {
+  std::vector<Hierarchy> out;
+  for (const Mount& mount : read_mounts(root)) {
+    const int version = mount.type == "cgroup2" ? 2 : mount.type == "cgroup" && listed(mount.options, "memory") ? 1 : 0;
+    if (version != 0) out.push_back({version, mount.top, root / fs::path(mount.point).relative_path()});
   }
-  return mounts;
+  return out;
 }
 
 // The process's group in the hierarchy of that version: lines of "id:controllers:path", no controllers in version 2.
@@ -114,7 +91,7 @@ std::optional<std::string> own_group(const fs::path& root, int version) {
 
 // The group's path below the mount, "" for the mount itself: also where the group lies outside of what is mounted, as in a
 // container that sees only its own top.
-std::string below(const Mount& mount, std::string group) {
+std::string below(const Hierarchy& mount, std::string group) {
   if (group.find("/..") != std::string::npos) return "";
   if (mount.top != "/") {
     if (group != mount.top && !group.starts_with(mount.top + "/")) return "";
@@ -153,7 +130,7 @@ Level read_level(const fs::path& group, int version) {
   return level;
 }
 
-void take_groups(const Mount& mount, const std::string& group, MemoryLimits& out) {
+void take_groups(const Hierarchy& mount, const std::string& group, MemoryLimits& out) {
   for (std::string path = below(mount, group);; path.erase(path.rfind('/'))) {
     const Level level = read_level(mount.point / fs::path(path).relative_path(), mount.version);
     if (level.limit) {
@@ -185,7 +162,7 @@ MemoryLimits read_memory_limits(const fs::path& root) {
   limits.available_bytes = kib("MemAvailable:");
   limits.swap_bytes = kib("SwapTotal:");
   limits.memlock_bytes = locked_memory_limit(root);
-  for (const Mount& mount : memory_mounts(root)) {
+  for (const Hierarchy& mount : memory_hierarchies(root)) {
     if (const auto group = own_group(root, mount.version)) take_groups(mount, *group, limits);
   }
   return limits;

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include <fmt/core.h>
@@ -20,19 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMappingsMax = 8;  // of one device over another
-
-// The kernel writes blanks and backslashes in paths as \ooo.
-std::string unescaped(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '\\' && i + 3 < text.size() && std::all_of(&text[i + 1], &text[i + 4], [](unsigned char c) {
-                          return c >= '0' && c <= '7';
-                        });
-    out += escape ? static_cast<char>(std::stoi(text.substr(i + 1, 3), nullptr, 8)) : text[i];
-    if (escape) i += 3;
-  }
-  return out;
-}
 
 std::vector<fs::path> entries_of(const fs::path& directory) {
   std::vector<fs::path> out;
@@ -119,21 +104,12 @@ std::optional<double> temperature(const fs::path& folder) {
 
 }  // namespace
 
-std::optional<MountPlace> mount_of(const fs::path& root, const fs::path& path) {
-  std::optional<MountPlace> best;
+std::optional<Mount> mount_of(const fs::path& root, const fs::path& path) {
+  std::optional<Mount> best;
   const std::string wanted = path.string() + "/";
-  std::ifstream file(root / "proc/self/mountinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t dash = line.find(" - ");
-    if (dash == std::string::npos) continue;
-    std::istringstream front(line.substr(0, dash)), back(line.substr(dash + 3));
-    std::string id, parent, device, top, point, type, source;
-    front >> id >> parent >> device >> top >> point;
-    back >> type >> source;
-    point = unescaped(point);
-    if (!wanted.starts_with(point == "/" ? point : point + "/")) continue;
-    // Of mounts on one point the later hides the earlier.
-    if (!best || point.size() >= best->point.size()) best = MountPlace{point, type, unescaped(source)};
+  for (Mount& mount : read_mounts(root)) {
+    if (!wanted.starts_with(mount.point == "/" ? mount.point : mount.point + "/")) continue;
+    if (!best || mount.point.size() >= best->point.size()) best = std::move(mount);
   }
   return best;
 }

@@ -8,14 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/mount_table.h"
+
 namespace tierpack::hardware {
 
-struct MountPlace {
-  std::string point, type, source;
-};
-
 // The mount that a resolved absolute path lies on.
-std::optional<MountPlace> mount_of(const std::filesystem::path& root, const std::filesystem::path& path);
+std::optional<Mount> mount_of(const std::filesystem::path& root, const std::filesystem::path& path);
 
 struct BlockDevice {
   std::vector<std::string> disks;  // names of the disks; empty when there is none to be seen (network, overlay, tmpfs)

@@ -16,8 +16,8 @@ struct DiskQuestion {
   uint64_t record_bytes = uint64_t{2} << 20;
   uint64_t temporary_bytes = uint64_t{1} << 30;  // at most; less where little is free
   bool measure = true;              // false: only what can be said without reading much
-  double window_seconds = 0.25;
-  uint32_t windows = 3;             // of each pattern; the median counts
+  double window_seconds = 0.2;
+  uint32_t windows = 5;             // of each pattern; the median counts
 };
 
 struct DiskAnswer {

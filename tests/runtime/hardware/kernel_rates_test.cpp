@@ -18,9 +18,9 @@ TEST(KernelRates, OfEveryTypeAsked) {
   EXPECT_EQ(rates[0].dtype, "Q4_K");
   EXPECT_EQ(rates[3].dtype, "F8_E4M3");
   for (const KernelRate& rate : rates) {
-    EXPECT_GT(rate.decode_bytes_s, 1e6) << rate.dtype;
+    EXPECT_GT(rate.decode_bytes_s, 1e3) << rate.dtype;
     EXPECT_LT(rate.decode_bytes_s, 1e13) << rate.dtype;
-    EXPECT_GT(rate.prefill_madds_s, 1e6) << rate.dtype;
+    EXPECT_GT(rate.prefill_madds_s, 1e3) << rate.dtype;
   }
 }
 
