@@ -27,6 +27,7 @@ constexpr uint64_t kInputBytesMax = uint64_t{1} << 30;
 
 struct EvalOptions {
   EngineOptions engine;
+  bool warm = false;
   std::string kv = "f16";
   std::filesystem::path tokens;
   std::filesystem::path corpus;
@@ -166,6 +167,7 @@ int run_eval(const EvalOptions& given) {
     fail(ErrorKind::kUsage, "{}: no tokens in it", (options.tokens.empty() ? options.corpus : options.tokens).string());
   }
 
+  if (options.warm) engine->wait_until_seeded();
   const std::unique_ptr<Session> session = engine->new_session();
   Evaluation evaluation(engine->config().vocab, tokens.size(), options.logits_out, options.kl_against);
   std::unique_ptr<RouteWriter> routes;
@@ -214,6 +216,7 @@ CommandRun setup_eval(CLI::App& app) {
   app.add_option("--kv", options->kv, "Type of the KV cache")->check(CLI::IsMember({"f32", "f16", "q8"}))->capture_default_str();
   add_activations_option(app, options->engine);
   add_memory_options(app, options->engine);
+  app.add_flag("--warm", options->warm, "Begin when the caches are filled, for measurements");
   app.add_option("--isa", options->engine.isa, "Kernels by name instead of the best for this CPU");
   app.add_flag("--json", options->json, "Print one JSON object");
   app.footer("Examples:\n"

@@ -20,7 +20,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kPieceBytes = 512 << 10;
 constexpr uint32_t kDepth = 32;         // pieces in flight on one copy
-constexpr uint32_t kSeedDepth = 16;     // of them, pieces that nobody waits for
+constexpr uint32_t kIdleDepth = 16;     // of them, pieces that nobody waits for
+constexpr uint32_t kPoliteDepth = 4;    // and as many soon after a demand, so that the next one finds the disk nearly free
+constexpr std::chrono::milliseconds kPolite{100};
 constexpr int kAttemptsMax = 2;
 constexpr uint32_t kJobsAtStart = 1024;
 constexpr double kRateShare = 0.2;      // of a measurement in the running bandwidth
@@ -144,6 +146,7 @@ void RecordReader::submit(std::span<const Request> requests, std::span<Ticket> t
     jobs_[job] = Job{};
     jobs_[job].request = requests[i];
     append(queues_[static_cast<size_t>(requests[i].priority)], job);
+    if (requests[i].priority == ReadPriority::kDemand) last_demand_ = Clock::now();
     tickets[i] = job;
   }
   start_pieces();
@@ -181,6 +184,7 @@ uint32_t RecordReader::choose_copy(const Job& job) const {
 void RecordReader::start_pieces() {
   if (stopping_) return;
   bool started = false;
+  const uint32_t background = Clock::now() - last_demand_ < kPolite ? kPoliteDepth : kIdleDepth;
   for (size_t priority = 0; priority < 3; ++priority) {
     Queue& queue = queues_[priority];
     while (queue.first != kNone && !free_pieces_.empty()) {
@@ -188,7 +192,7 @@ void RecordReader::start_pieces() {
       Job& job = jobs_[index];
       if (job.next_offset == 0 && job.pieces == 0) job.copy = choose_copy(job);
       Copy& copy = copies_[job.copy];
-      const uint32_t limit = priority == 0 ? kDepth : urgent_in_flight_ > 0 ? 0 : kSeedDepth;
+      const uint32_t limit = priority == 0 ? kDepth : urgent_in_flight_ > 0 ? 0 : background;
       if (copy.in_flight >= limit) break;
       const Record& record = pack_.manifest().records[job.request.record];
       const uint64_t room = room_bytes(record.bytes);

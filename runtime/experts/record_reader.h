@@ -120,6 +120,7 @@ class RecordReader {
   std::vector<uint32_t> free_pieces_;
   Queue queues_[3];  // by ReadPriority
   uint32_t urgent_in_flight_ = 0;  // pieces of demands
+  std::chrono::steady_clock::time_point last_demand_{};
   bool stopping_ = false;
   ReaderCounters counters_;
   std::unique_ptr<DiskQueue> queue_;
