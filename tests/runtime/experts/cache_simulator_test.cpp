@@ -124,6 +124,16 @@ TEST(CacheSimulator, NoPolicyBeatsBeladyAndAllOfThemHitOnceEverythingFits) {
   }
 }
 
+TEST(CacheSimulator, ForesightLiesBetweenAdaptiveAndBelady) {
+  std::mt19937 random(6);
+  const RouteSequence routes = sequence_of({record(shape_of(4, 16, 2), 400, [&](uint32_t, uint32_t) { return choose(random, 16, 2); })});
+  for (const uint64_t slots : {16u, 32u}) {
+    const uint64_t known = run(routes, kForesight, slots).hits;
+    EXPECT_GT(known, run(routes, "adaptive", slots).hits);
+    EXPECT_LT(known, run(routes, kBelady, slots).hits);
+  }
+}
+
 TEST(CacheSimulator, LruByHand) {
   const std::vector<uint16_t> order = {0, 1, 0, 2, 0, 1, 1};  // two slots: m m h m h m h
   const RouteSequence routes = sequence_of({record(shape_of(1, 4, 1), 7, [&](uint32_t t, uint32_t) { return std::vector{order[t]}; })});
