@@ -76,6 +76,7 @@ std::vector<float> seed_of(const std::filesystem::path& path, const experts::Rou
 std::vector<std::string> all_policies() {
   std::vector<std::string> names;
   for (const std::string_view name : experts::policy_names()) names.emplace_back(name);
+  names.emplace_back(experts::kForesight);
   names.emplace_back(experts::kBelady);
   return names;
 }
@@ -134,13 +135,13 @@ CommandRun setup_simulate(CLI::App& app) {
   const auto options = std::make_shared<SimulateOptions>();
   app.description(
       "Replays recordings of `tierpack trace` through a cache for experts: how many requests each policy would have hit, what "
-      "it would have read, and how near that is to belady, which knows the future. Several recordings follow each other, "
-      "as when the work changes.");
+      "it would have read, and how near that is to belady, which knows the future; foresight knows the next token. Several "
+      "recordings follow each other, as when the work changes.");
   app.add_option("traces", options->traces, "Recordings of one pack, in order")->required()->check(CLI::ExistingFile);
   app.add_option("--capacity", options->capacities, "Size of the cache, or a part of the experts like 25%; several times for several")
       ->required()
       ->allow_extra_args(false);
-  app.add_option("--policy", options->policies, "adaptive, lru, lfu, lfru, static or belady; several times for several; all of them")
+  app.add_option("--policy", options->policies, "adaptive, lru, lfu, lfru, static, foresight or belady; several times for several; none = all")
       ->allow_extra_args(false);
   app.add_option("--profile", options->profile, "Begin with the experts that this profile says are used most")->check(CLI::ExistingFile);
   app.add_option("--disk-rate", options->disk_rate, "Bytes a second that misses are read at, like 3GB: predicts how long they stall");

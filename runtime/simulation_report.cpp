@@ -160,10 +160,11 @@ Plot SimulationReport::plot() const {
   plot.title = "Hit rate by capacity";
   plot.x_label = "capacity, % of the experts' bytes";
   plot.y_label = "requests hit, %";
+  plot.names_below = true;
   for (const SimulationRun& run : runs) {
     auto series = std::find_if(plot.series.begin(), plot.series.end(), [&](const PlotSeries& s) { return s.name == run.policy; });
     if (series == plot.series.end()) {
-      plot.series.push_back({run.policy, {}, run.policy == experts::kBelady});
+      plot.series.push_back({run.policy, {}, run.policy == experts::kBelady || run.policy == experts::kForesight});
       series = plot.series.end() - 1;
     }
     const double rate = 100 * run.result.hit_rate();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kWidth = 640, kHeight = 400;
 constexpr double kLeft = 76, kRight = 24, kTop = 44, kBottom = 56;
-constexpr std::array<const char*, 4> kColours = {"#1f6feb", "#8b949e", "#d1570f", "#2da44e"};
+constexpr std::array<const char*, 7> kColours = {"#1f6feb", "#8b949e", "#d1570f", "#2da44e", "#bf3989", "#8250df", "#9a6700"};
 
 std::string escaped(std::string_view text) {
   std::string out;
@@ -106,8 +106,9 @@ class Canvas {
       if (p.high > p.low) line(px(p.x), py(p.low), px(p.x), py(p.high), colour);
       out_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n", px(p.x), py(p.y), colour);
     }
-    // Names at the right of the title, one line each.
-    const double y = 18 + 15 * static_cast<double>(index);
+    // Names one line each, from the line of the title or up to the x axis.
+    const double top = plot_.names_below ? kHeight - kBottom + 8 - 15 * static_cast<double>(plot_.series.size()) : 18;
+    const double y = top + 15 * static_cast<double>(index);
     line(kWidth - kRight - 24, y - 4, kWidth - kRight, y - 4, colour);
     text(kWidth - kRight - 30, y, "end", series.name);
   }

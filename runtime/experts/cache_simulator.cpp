@@ -226,6 +226,38 @@ class ByFuture final : public Replacement {
   std::vector<std::vector<size_t>> following_;  // (steps, experts of the request)
 };
 
+// Values of what the next token uses: the sooner, the higher, and all above any expectation.
+class Foresight final : public CachePolicy {
+ public:
+  explicit Foresight(const RouteSequence& routes)
+      : routes_(routes), shape_(routes.shape()), expected_(make_policy(policy_names().front(), shape_)), values_(shape_.entries(), 0.0) {}
+
+  void seed(std::span<const float> uses_per_token) override { expected_->seed(uses_per_token); }
+
+  void on_route(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> counts, uint32_t tokens) override {
+    expected_->on_route(layer, experts, counts, tokens);
+    std::copy(expected_->values().begin(), expected_->values().end(), values_.begin());
+    ++step_;
+    for (uint32_t ahead = shape_.layers; ahead-- > 0;) {
+      const size_t step = step_ + ahead;
+      if (step >= routes_.chunk_tokens().size() * shape_.layers) continue;
+      const auto of_layer = static_cast<uint32_t>(step % shape_.layers);
+      for (const uint32_t e : routes_.request(step / shape_.layers, of_layer).experts) {
+        values_[shape_.entry(of_layer, e)] = kCertain - ahead;
+      }
+    }
+  }
+  std::span<const double> values() const override { return values_; }
+
+ private:
+  static constexpr double kCertain = 1e6;
+  const RouteSequence& routes_;
+  CacheShape shape_;
+  std::unique_ptr<CachePolicy> expected_;
+  std::vector<double> values_;
+  size_t step_ = 0;  // the next one to be routed
+};
+
 SimulationResult replay(const RouteSequence& routes, Replacement& replacement, const SimulationOptions& options) {
   const CacheShape shape = routes.shape();
   SimulationResult result;
@@ -279,6 +311,10 @@ SimulationResult simulate(const RouteSequence& routes, CachePolicy& policy, cons
 }
 
 SimulationResult simulate(const RouteSequence& routes, std::string_view policy, const SimulationOptions& options) {
+  if (policy == kForesight) {
+    Foresight foresight(routes);
+    return simulate(routes, foresight, options);
+  }
   if (policy != kBelady) return simulate(routes, *make_policy(policy, routes.shape()), options);
   TIERPACK_CHECK((options.seed.empty() || options.seed.size() == routes.shape().entries()) && options.window_tokens > 0);
   ByFuture replacement(routes);

@@ -8,6 +8,8 @@
 //
 // `belady` knows the future: a miss takes the place of the resident whose next use is furthest, or none if its own is
 // further still. It begins with the same residents as the others, so no policy that begins there has more hits.
+// `foresight` knows exactly what the next token will choose and expects of later ones what `adaptive` does: about what a
+// perfect guess of the next token could gain.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +23,7 @@
 namespace tierpack::experts {
 
 inline constexpr std::string_view kBelady = "belady";
+inline constexpr std::string_view kForesight = "foresight";
 
 // Recorded chunks, each layer's reduced to distinct experts and how many of the chunk's tokens chose them.
 class RouteSequence {
@@ -83,7 +86,7 @@ struct SimulationResult {
   double hit_rate() const { return requests == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(requests); }
 };
 
-// `policy`: one of policy_names(), or belady. Throws kUsage for another.
+// `policy`: one of policy_names(), foresight or belady. Throws kUsage for another.
 SimulationResult simulate(const RouteSequence& routes, std::string_view policy, const SimulationOptions& options);
 // The same with a policy that has seen nothing yet.
 SimulationResult simulate(const RouteSequence& routes, CachePolicy& policy, const SimulationOptions& options);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -120,6 +122,77 @@ TEST(CacheSimulator, NoPolicyBeatsBeladyAndAllOfThemHitOnceEverythingFits) {
         if (slots == 48 && seeded) { EXPECT_EQ(found.hits, found.requests) << policy; }
         if (slots == 48) { EXPECT_EQ(found.moves, 0u) << policy; }
       }
+    }
+  }
+}
+
+TEST(CacheSimulator, ForesightLiesBetweenAdaptiveAndBelady) {
+  std::mt19937 random(6);
+  const RouteSequence routes = sequence_of({record(shape_of(4, 16, 2), 400, [&](uint32_t, uint32_t) { return choose(random, 16, 2); })});
+  for (const uint64_t slots : {16u, 32u}) {
+    const uint64_t known = run(routes, kForesight, slots).hits;
+    EXPECT_GT(known, run(routes, "adaptive", slots).hits);
+    EXPECT_LT(known, run(routes, kBelady, slots).hits);
+  }
+}
+
+// Draws by popularity (Zipf), keeps each expert of the last token with probability `kept`, and lets pairs of experts change
+// places every `period` tokens.
+class SyntheticRouting {
+ public:
+  SyntheticRouting(double kept, uint32_t period) : kept_(kept), period_(period), rank_(kLayers, std::vector<uint32_t>(kExperts)), last_(kLayers) {
+    for (auto& rank : rank_) {
+      std::iota(rank.begin(), rank.end(), 0u);
+      shuffle(rank, kExperts);
+    }
+  }
+  RouteSequence sequence(uint32_t tokens) {
+    return sequence_of({record(shape_of(kLayers, kExperts, kUsed), tokens, [&](uint32_t t, uint32_t layer) {
+      if (period_ > 0 && t > 0 && t % period_ == 0) shuffle(rank_[layer], kExperts / 4);
+      return next(layer);
+    })});
+  }
+  static constexpr uint32_t kLayers = 4, kExperts = 64, kUsed = 4;
+
+ private:
+  double uniform() { return static_cast<double>(random_() >> 8) / static_cast<double>(1 << 24); }
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(uniform() * n); }
+  void shuffle(std::vector<uint32_t>& rank, uint32_t swaps) {
+    for (uint32_t i = 0; i < swaps; ++i) std::swap(rank[below(kExperts)], rank[below(kExperts)]);
+  }
+  std::vector<uint16_t> next(uint32_t layer) {
+    std::vector<uint16_t> ids;
+    for (const uint16_t e : last_[layer]) {
+      if (uniform() < kept_) ids.push_back(e);
+    }
+    while (ids.size() < kUsed) {
+      // Density 1 / rank.
+      const auto at = static_cast<uint32_t>(std::exp(uniform() * std::log(kExperts + 1.0))) - 1;
+      const auto id = static_cast<uint16_t>(rank_[layer][std::min(at, kExperts - 1)]);
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+    }
+    return last_[layer] = ids;
+  }
+  std::mt19937 random_{11};
+  double kept_;
+  uint32_t period_;
+  std::vector<std::vector<uint32_t>> rank_;
+  std::vector<std::vector<uint16_t>> last_;
+};
+
+TEST(CacheSimulator, AdaptiveHoldsItsOwnOnEveryKindOfRouting) {
+  struct Kind {
+    double kept;
+    uint32_t period;
+    double lead;  // over the better of lru and lfu, in hits per request
+  };
+  for (const Kind& kind : {Kind{0, 0, -0.005}, Kind{0.4, 0, 0.02}, Kind{0, 400, 0.02}, Kind{0.4, 400, 0.01}}) {
+    SyntheticRouting routing(kind.kept, kind.period);
+    const RouteSequence routes = routing.sequence(3000);
+    for (const uint64_t slots : {64u, 128u}) {
+      const double best = std::max(run(routes, "lru", slots).hit_rate(), run(routes, "lfu", slots).hit_rate());
+      EXPECT_GT(run(routes, "adaptive", slots).hit_rate(), best + kind.lead)
+          << "kept " << kind.kept << ", period " << kind.period << ", " << slots << " slots";
     }
   }
 }
