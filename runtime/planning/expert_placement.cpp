@@ -56,13 +56,13 @@ void grow_along(const PlannedSlots& slots, const std::vector<uint32_t>& class_of
   }
 }
 
-// Grows all classes to the same share of their entries.
+// Grows all classes to the same share of the entries that decoding uses, then the others.
 void grow_evenly(const PlannedSlots& slots, uint64_t left, Growth& growth) {
   const size_t count = slots.classes.size();
   const auto target = [&](size_t c, double share) {
-    const double whole = static_cast<double>(growth.skip[c] + growth.most[c]);
-    const double wanted = std::min(share * whole, whole);
-    const uint64_t slots_in_all = static_cast<uint64_t>(wanted);
+    const uint64_t whole = growth.skip[c] + growth.most[c];
+    const uint64_t used = whole - std::min(whole, slots.classes[c].idle);
+    const uint64_t slots_in_all = std::min(used, static_cast<uint64_t>(share * static_cast<double>(used)));
     return std::min(growth.most[c], slots_in_all - std::min(slots_in_all, growth.skip[c]));
   };
   const auto cost = [&](double share) {
@@ -79,7 +79,7 @@ void grow_evenly(const PlannedSlots& slots, uint64_t left, Growth& growth) {
   }
   left -= cost(low);
   for (size_t c = 0; c < count; ++c) growth.taken[c] = target(c, low);
-  for (size_t c = 0; c < count; ++c) {  // what rounding down left over
+  for (size_t c = 0; c < count; ++c) {  // idle ones, and what rounding down left over
     const uint64_t more = std::min(growth.most[c] - growth.taken[c], left / slots.classes[c].slot_bytes);
     growth.taken[c] += more;
     left -= more * slots.classes[c].slot_bytes;
@@ -210,7 +210,7 @@ std::vector<float> expected_uses(const PackManifest& manifest, const Profile& pr
   return uses;
 }
 
-PlannedSlots classify_layers(const PackManifest& manifest, const std::vector<Placement>& placements, uint32_t experts_used) {
+PlannedSlots classify_layers(const PackManifest& manifest, const ModelConfig& config, const std::vector<Placement>& placements) {
   std::map<std::pair<uint64_t, Placement>, PlannedClass> classes;
   for (uint32_t l = 0; l < manifest.expert_layers.size(); ++l) {
     const ExpertLayer& layer = manifest.expert_layers[l];
@@ -220,7 +220,8 @@ PlannedSlots classify_layers(const PackManifest& manifest, const std::vector<Pla
     c.placement = placements[l];
     c.layers.push_back(l);
     c.entries += layer.experts;
-    const uint64_t least = std::min<uint64_t>(std::max(kTokensOfMinimum * experts_used, kLeaseRecords), layer.experts);
+    if (layer.layer >= config.layers) c.idle += layer.experts;
+    const uint64_t least = std::min<uint64_t>(std::max(kTokensOfMinimum * config.experts_used, kLeaseRecords), layer.experts);
     c.least_ram_slots = c.placement == Placement::kRam ? c.entries : std::max(c.least_ram_slots, least);
   }
   PlannedSlots slots;

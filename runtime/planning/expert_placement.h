@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/regex.h"
+#include "formats/model_config.h"
 #include "formats/pack.h"
 #include "formats/profile.h"
 #include "runtime/experts/cache_policy.h"
@@ -33,6 +34,7 @@ enum class Placement : uint8_t {
 struct PlannedClass : ExpertSlots::Class {
   Placement placement = Placement::kFree;
   uint64_t entries = 0;  // experts of all its layers
+  uint64_t idle = 0;     // of them, of layers for drafting, which decoding does not use
   uint64_t least_ram_slots = 0;  // what a forward pass works with, or all of a class pinned to RAM
   bool resident() const { return ram_slots + vram_slots >= entries; }
 };
@@ -69,7 +71,7 @@ std::vector<float> expected_uses(const PackManifest& manifest, const Profile& pr
 
 // The classes, without slots. The fewest in RAM are room for two tokens' experts of a layer and for what a pass holds at once, or
 // all of the layer.
-PlannedSlots classify_layers(const PackManifest& manifest, const std::vector<Placement>& placements, uint32_t experts_used);
+PlannedSlots classify_layers(const PackManifest& manifest, const ModelConfig& config, const std::vector<Placement>& placements);
 
 // Every entry, the one most worth keeping first: by expected uses per byte of slot. Those that nothing tells apart, and all
 // without `uses` (empty), stand in the order of experts.bin, which is hottest first as packed.

@@ -157,7 +157,7 @@ class Planner {
       plan_.vram_bytes = *machine_.vram_bytes;
     }
     const std::vector<Placement> placements = layer_placements(manifest_, options_.rules, plan_.vram_bytes > 0, name_);
-    const PlannedSlots classes = classify_layers(manifest_, placements, config_.experts_used);
+    const PlannedSlots classes = classify_layers(manifest_, config_, placements);
     std::optional<PlannedSlots> filled = fill_vram(classes, manifest_, plan_.order, plan_.uses, plan_.vram_bytes);
     if (!filled) refuse_vram(classes);
     plan_.slots = *std::move(filled);
@@ -253,7 +253,7 @@ class Planner {
     const uint32_t context = largest_that(kContextStep, setup.context - 1, [&](uint32_t n) { return fits(with_context(setup, n)); });
     if (context > 0) out.push_back(fmt::format("--context {}", context));
     if (!options_.rules.empty()) {
-      const PlannedSlots free = classify_layers(manifest_, std::vector<Placement>(manifest_.expert_layers.size(), Placement::kFree), config_.experts_used);
+      const PlannedSlots free = classify_layers(manifest_, config_, std::vector<Placement>(manifest_.expert_layers.size(), Placement::kFree));
       if (ledger_.bytes(setup) + placed_bytes(free.least_ram_bytes()) <= plan_.ram_bytes) out.push_back("no --place");
     }
     const std::optional<uint64_t> most = machine_.most_ram();

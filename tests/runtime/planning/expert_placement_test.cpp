@@ -18,13 +18,13 @@ std::vector<Placement> free_layers(const PlannedModel& m) { return std::vector<P
 
 PlannedSlots filled(const PlannedModel& m, const std::vector<float>& uses, uint64_t vram, uint64_t ram) {
   const std::vector<uint32_t> order = placement_order(m.manifest, uses);
-  const auto slots = fill_vram(classify_layers(m.manifest, free_layers(m), m.config.experts_used), m.manifest, order, uses, vram);
+  const auto slots = fill_vram(classify_layers(m.manifest, m.config, free_layers(m)), m.manifest, order, uses, vram);
   return fill_ram(slots.value(), m.manifest, order, uses, ram).value();
 }
 
 TEST(SlotClasses, LayersShareOneWhereTheirSlotsHaveOneSize) {
   const PlannedModel m({40 * kKiB, 52 * kKiB, 40 * kKiB - 100, 8 * kKiB});
-  const PlannedSlots slots = classify_layers(m.manifest, free_layers(m), m.config.experts_used);
+  const PlannedSlots slots = classify_layers(m.manifest, m.config, free_layers(m));
   ASSERT_EQ(slots.classes.size(), 3u);
   EXPECT_EQ(slots.classes[0].slot_bytes, 52 * kKiB);
   EXPECT_THAT(slots.classes[0].layers, ElementsAre(1));
@@ -36,7 +36,7 @@ TEST(SlotClasses, LayersShareOneWhereTheirSlotsHaveOneSize) {
 
 TEST(SlotClasses, RulesKeepLayersOfOneSizeApart) {
   const PlannedModel m({8192, 8192, 8192});
-  const PlannedSlots slots = classify_layers(m.manifest, {Placement::kFree, Placement::kDisk, Placement::kFree}, 2);
+  const PlannedSlots slots = classify_layers(m.manifest, m.config, {Placement::kFree, Placement::kDisk, Placement::kFree});
   ASSERT_EQ(slots.classes.size(), 2u);
   EXPECT_THAT(slots.classes[0].layers, ElementsAre(0, 2));
   EXPECT_THAT(slots.classes[1].layers, ElementsAre(1));
@@ -112,6 +112,17 @@ TEST(FillSlots, WithoutUsesEveryClassGetsItsShare) {
   EXPECT_EQ(third.classes[1].ram_slots, 100u);
 }
 
+TEST(FillSlots, LayersForDraftingComeLast) {
+  PlannedModel m({8192, 8192, 16384}, 40, 2);
+  m.config.layers = 2;
+  const PlannedSlots some = filled(m, {}, 0, 16 * 16384 + 60 * 8192);
+  EXPECT_EQ(some.classes[0].ram_slots, 16u);
+  EXPECT_EQ(some.classes[1].ram_slots, 60u);
+  const PlannedSlots more = filled(m, {}, 0, 20 * 16384 + 80 * 8192);
+  EXPECT_EQ(more.classes[0].ram_slots, 20u);
+  EXPECT_EQ(more.classes[1].ram_slots, 80u);
+}
+
 TEST(FillSlots, NeverMoreThanThereAre) {
   const PlannedModel m({8192, 4096}, 4, 2);
   for (const std::vector<float>& uses : {std::vector<float>{}, m.skewed_uses()}) {
@@ -130,13 +141,13 @@ TEST(FillSlots, NeverMoreThanThereAre) {
 TEST(FillSlots, TheLeastIsTwoTokensOfALayerAndWhatAPassHoldsOrAllOfIt) {
   const auto least = [](uint32_t experts, uint32_t used) {
     const PlannedModel m({8192}, experts, used);
-    return classify_layers(m.manifest, free_layers(m), used).classes[0].least_ram_slots;
+    return classify_layers(m.manifest, m.config, free_layers(m)).classes[0].least_ram_slots;
   };
   EXPECT_EQ(least(64, 10), 20u);
   EXPECT_EQ(least(64, 2), kLeaseRecords);
   EXPECT_EQ(least(8, 2), 8u);
   const PlannedModel m({8192}, 64, 10);
-  const PlannedSlots classes = classify_layers(m.manifest, free_layers(m), 10);
+  const PlannedSlots classes = classify_layers(m.manifest, m.config, free_layers(m));
   const std::vector<uint32_t> order = placement_order(m.manifest, {});
   EXPECT_FALSE(fill_ram(classes, m.manifest, order, {}, 20 * 8192 - 1).has_value());
   EXPECT_EQ(fill_ram(classes, m.manifest, order, {}, 20 * 8192)->classes[0].ram_slots, 20u);
@@ -149,7 +160,7 @@ TEST(FillSlots, BudgetsHoldAtEverySize) {
   for (const std::vector<float>& uses : {std::vector<float>{}, skewed}) {
     const std::vector<uint32_t> order = placement_order(m.manifest, uses);
     for (uint64_t vram = 0; vram < kMiB; vram += 77777) {
-      const auto in_vram = fill_vram(classify_layers(m.manifest, placements, 2), m.manifest, order, uses, vram);
+      const auto in_vram = fill_vram(classify_layers(m.manifest, m.config, placements), m.manifest, order, uses, vram);
       ASSERT_TRUE(in_vram.has_value());
       EXPECT_LE(in_vram->vram_bytes(), vram);
       const uint64_t least = in_vram->least_ram_bytes();
@@ -182,7 +193,7 @@ TEST(PlacementRules, PinWholeLayers) {
                                     parse_placement_rule("blk\\.3.*exps=ram")}, true, "planned");
   EXPECT_THAT(placements, ElementsAre(Placement::kDisk, Placement::kVram, Placement::kFree, Placement::kRam));
   const std::vector<uint32_t> order = placement_order(m.manifest, {});
-  const auto vram = fill_vram(classify_layers(m.manifest, placements, 2), m.manifest, order, {}, 32 * 8192 + 3 * 8192);
+  const auto vram = fill_vram(classify_layers(m.manifest, m.config, placements), m.manifest, order, {}, 32 * 8192 + 3 * 8192);
   const PlannedSlots slots = fill_ram(vram.value(), m.manifest, order, {}, 100 * kMiB).value();
   for (const PlannedClass& c : slots.classes) {
     switch (c.placement) {
@@ -192,7 +203,7 @@ TEST(PlacementRules, PinWholeLayers) {
       case Placement::kDisk: EXPECT_EQ(c.vram_slots, 0u); EXPECT_EQ(c.ram_slots, 16u); break;
     }
   }
-  EXPECT_FALSE(fill_vram(classify_layers(m.manifest, placements, 2), m.manifest, order, {}, 32 * 8192 - 1).has_value());
+  EXPECT_FALSE(fill_vram(classify_layers(m.manifest, m.config, placements), m.manifest, order, {}, 32 * 8192 - 1).has_value());
 }
 
 TEST(PlacementRules, AreRefusedWhereTheyCannotHold) {

@@ -49,7 +49,7 @@ MemoryPlan plan_with_slots(const PlannedModel& m, const std::vector<float>& uses
   const uint64_t slot = (m.manifest.expert_layers[0].record_bytes + 4095) / 4096 * 4096;
   MemoryPlan plan = plan_memory(m.manifest, m.config, uses, options, {}, "planned");
   const std::vector<Placement> placements(m.manifest.expert_layers.size(), Placement::kFree);
-  const auto in_vram = fill_vram(classify_layers(m.manifest, placements, m.config.experts_used), m.manifest, plan.order, uses, vram_slots * slot);
+  const auto in_vram = fill_vram(classify_layers(m.manifest, m.config, placements), m.manifest, plan.order, uses, vram_slots * slot);
   plan.slots = fill_ram(in_vram.value(), m.manifest, plan.order, uses, slots * slot).value();
   return plan;
 }
