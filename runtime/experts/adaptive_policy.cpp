@@ -54,6 +54,12 @@ AdaptivePolicy::AdaptivePolicy(const CacheShape& shape) : shape_(shape), layers_
   blend_.solve(kBlendPrior * shape.layers);
 }
 
+uint64_t AdaptivePolicy::table_bytes(const CacheShape& shape) {
+  const uint64_t width = (shape.experts + kLanes - 1) / kLanes * kLanes;
+  const uint64_t follow = uint64_t{shape.entries()} * width * sizeof(float);
+  return 6 * shape.layers * width * sizeof(float) + shape.entries() * sizeof(double) + (follow <= kFollowBytesMax ? follow : 0);
+}
+
 void AdaptivePolicy::seed(std::span<const float> uses_per_token) {
   TIERPACK_CHECK(uses_per_token.size() == values_.size());
   for (uint32_t layer = 0; layer < shape_.layers; ++layer) {

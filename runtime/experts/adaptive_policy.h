@@ -36,6 +36,8 @@ class AdaptivePolicy final : public CachePolicy {
   static constexpr uint64_t kFollowBytesMax = uint64_t{128} << 20;
 
   explicit AdaptivePolicy(const CacheShape& shape);
+  // What its tables take.
+  static uint64_t table_bytes(const CacheShape& shape);
   void seed(std::span<const float> uses_per_token) override;
   void on_route(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> counts,
                 uint32_t tokens) override;

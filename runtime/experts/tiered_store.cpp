@@ -100,13 +100,6 @@ void TieredStore::Request::release() {
   store_.load_everybodys_pending();
 }
 
-CacheShape cache_shape(const PackManifest& manifest) {
-  CacheShape shape;
-  shape.layers = static_cast<uint32_t>(manifest.expert_layers.size());
-  for (const ExpertLayer& layer : manifest.expert_layers) shape.experts = std::max(shape.experts, layer.experts);
-  return shape;
-}
-
 TieredStore::TieredStore(const Pack& pack, StoreOptions options)
     : pack_(pack),
       shape_(cache_shape(pack.manifest())),

@@ -29,6 +29,7 @@
 #include "runtime/experts/cache_policy.h"
 #include "runtime/experts/expert_slots.h"
 #include "runtime/experts/expert_store.h"
+#include "runtime/experts/pack_shape.h"
 #include "runtime/experts/prefetch_gate.h"
 #include "runtime/experts/record_reader.h"
 #include "runtime/experts/slot_table.h"
@@ -49,9 +50,6 @@ struct StoreOptions {
   ReaderOptions reader;
   std::unique_ptr<device::VramMemory> vram;  // of slots.vram_bytes(), if there are VRAM slots
 };
-
-// The shape of a pack's experts as policies see it.
-CacheShape cache_shape(const PackManifest& manifest);
 
 class TieredStore final : public ExpertStore {
  public:

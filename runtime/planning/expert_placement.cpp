@@ -187,13 +187,6 @@ std::vector<Placement> layer_placements(const PackManifest& manifest, const std:
   return out;
 }
 
-CacheShape cache_shape(const PackManifest& manifest) {
-  CacheShape shape;
-  shape.layers = static_cast<uint32_t>(manifest.expert_layers.size());
-  for (const ExpertLayer& layer : manifest.expert_layers) shape.experts = std::max(shape.experts, layer.experts);
-  return shape;
-}
-
 std::vector<float> expected_uses(const PackManifest& manifest, const Profile& profile) {
   const uint64_t tokens = profile.tokens();
   if (tokens == 0) return {};

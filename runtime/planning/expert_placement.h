@@ -15,11 +15,12 @@
 #include "formats/model_config.h"
 #include "formats/pack.h"
 #include "formats/profile.h"
-#include "runtime/experts/cache_policy.h"
+#include "runtime/experts/pack_shape.h"
 #include "runtime/experts/expert_slots.h"
 
 namespace tierpack::planning {
 
+using experts::cache_shape;
 using experts::CacheShape;
 
 const char* tier_name(Tier tier);
@@ -61,8 +62,6 @@ PlacementRule parse_placement_rule(const std::string& text);
 // fits no tensor and for vram without a device, kUnsupported for places that a tensor cannot have (`name` is the model's).
 std::vector<Placement> layer_placements(const PackManifest& manifest, const std::vector<PlacementRule>& rules, bool has_device,
                                         const std::string& name);
-
-CacheShape cache_shape(const PackManifest& manifest);
 
 // Expected uses per token of every entry, (shape.layers, shape.experts): what CachePolicy::seed takes. Layers that the profile
 // does not know (drafting blocks) have none. Empty for a profile without tokens. Whether it is a profile of this model is the

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/memory_placement.h"
+#include "runtime/experts/adaptive_policy.h"
 #include "runtime/experts/row_store.h"
 #include "runtime/model/decoded_weights.h"
 #include "runtime/model/model.h"
@@ -323,7 +324,7 @@ MemoryPlan plan_memory(const PackManifest& manifest, const ModelConfig& config, 
 uint64_t program_bytes(const PackManifest& manifest, const ModelConfig& config, int threads) {
   uint64_t pieces = 0;
   for (const SourceShard& shard : manifest.sources) pieces += shard.pieces.size();
-  return kProgramBytes + uint64_t{config.vocab} * kVocabularyBytes + (manifest.records.size() + pieces) * kRecordBytes +
+  return experts::AdaptivePolicy::table_bytes(cache_shape(manifest)) + kProgramBytes + uint64_t{config.vocab} * kVocabularyBytes + (manifest.records.size() + pieces) * kRecordBytes +
          static_cast<uint64_t>(threads) * kThreadBytes;
 }
 
