@@ -95,7 +95,7 @@ tierpack::CommandRun setup_plan(CLI::App& app) {
       shards = tierpack::verify::open_remote_shards(reference, [](const std::string& name) { return tierpack::fetch::open_remote_gguf(name); });
       for (size_t i = 0; i < shards.size(); ++i) files.push_back({std::to_string(i + 1) + ".gguf", shards[i].get()});
     }
-    take(repack::planned_pack(reference, files));
+    take(repack::planned_pack_of(reference, files));
     return subject;
   });
 }

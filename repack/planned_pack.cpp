@@ -61,7 +61,7 @@ PlannedPack planned_pack(const std::filesystem::path& path, bool read_routers) {
   return planned(*source, read_routers);
 }
 
-PlannedPack planned_pack(const std::string& name, const std::vector<NamedSource>& files) {
+PlannedPack planned_pack_of(const std::string& name, const std::vector<NamedSource>& files) {
   constexpr uint64_t kIndexBytes = uint64_t{256} << 20;
   std::vector<std::string> indexed;
   for (const NamedSource& file : files) {

@@ -30,6 +30,6 @@ struct NamedSource {
   const ByteSource* bytes = nullptr;
 };
 // The same from files elsewhere: all shards of a GGUF, the first one first, or the files of a checkpoint. Only headers and small files are read.
-PlannedPack planned_pack(const std::string& name, const std::vector<NamedSource>& files);
+PlannedPack planned_pack_of(const std::string& name, const std::vector<NamedSource>& files);
 
 }  // namespace tierpack::repack

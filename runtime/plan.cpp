@@ -62,6 +62,7 @@ std::vector<float> choose_profile(const PlanOptions& options, PlanReport& report
     require_profile_matches(*profile, subject.manifest.routing_id, subject.config.layers, subject.config.experts, options.profile);
   } else if (profile) {
     report.profile_name = "the pack's own profile";
+    require_profile_matches(*profile, subject.manifest.routing_id, subject.config.layers, subject.config.experts, report.profile_name);
   }
   if (!profile) return {};
   report.profile_tokens = profile->tokens();

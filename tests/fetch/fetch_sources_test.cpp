@@ -261,6 +261,30 @@ TEST_F(FetchSources, CachedBlobsAreReusedOnlyIfTheirContentIsRight) {
   ::unsetenv("HF_HUB_CACHE");
 }
 
+TEST_F(FetchSources, ARemoteCheckpointIsAskedForWhenItIsRead) {
+  write_text(root() / "o/c/model-00001-of-00002.safetensors", model_);
+  write_text(root() / "o/c/model-00002-of-00002.safetensors", noise(1000, 4));
+  write_text(root() / "o/c/config.json", "{}");
+  write_text(root() / "o/c/README.md", "of no use");
+  write_text(root() / "o/c/original/more.safetensors", "of no use");
+  start_hub();
+  const auto files = fetch::open_remote_checkpoint("hf:o/c", hub_->url());
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_EQ(files[0].name, "config.json");
+  EXPECT_EQ(files[1].name, "model-00001-of-00002.safetensors");
+  EXPECT_EQ(files[1].bytes->size(), kModelBytes);
+  hub_->clear_requests();
+  std::string bytes(8, '\0');
+  files[1].bytes->read_at(1000, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
+  EXPECT_EQ(bytes, model_.substr(1000, 8));
+  for (const auto& request : hub_->requests()) EXPECT_NE(request.path().find("model-00001"), std::string::npos) << request.target;
+  // Where a GGUF lies, that is the model.
+  write_text(root() / "o/c/model.gguf", "x");
+  hub_->refresh();
+  EXPECT_TRUE(fetch::open_remote_checkpoint("hf:o/c", hub_->url()).empty());
+  EXPECT_TRUE(fetch::open_remote_checkpoint(hub_->url() + "/files/o/c/config.json").empty());
+}
+
 TEST_F(FetchSources, RemoteFilesAsByteSources) {
   write_text(root() / "o/m/a-00001-of-00002.gguf", model_);
   write_text(root() / "o/m/a-00002-of-00002.gguf", noise(1000, 4));
