@@ -23,8 +23,8 @@ struct Plot {
   std::string title;
   std::string x_label;  // the x axis is logarithmic; x > 0
   std::string y_label;  // the y axis begins at 0
-  bool names_below = false;  // the series' names at the bottom right instead of the top right
   std::vector<PlotSeries> series;
+  bool names_below = false;  // the series' names at the bottom right instead of the top right
 };
 
 std::string render_svg(const Plot& plot);
