@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "runtime/device/device.h"
 #include "runtime/device/vram_memory.h"
+#include "runtime/experts/learned_profile.h"
 #include "runtime/experts/tiered_store.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/model/model.h"
@@ -22,6 +23,11 @@
 namespace tierpack {
 
 namespace {
+
+// Tokens that a profile made by calibrate counts as beside what was learned, and those that must have been seen before what
+// was learned is taken alone.
+constexpr uint64_t kProfileTokens = 4096;
+constexpr uint64_t kTokensTrusted = 64;
 
 // Reports loading of several segments as one sum, one call at a time.
 class LoadProgress {
@@ -70,10 +76,73 @@ experts::StoreOptions store_options(const EngineOptions& options, const Pack& pa
   return store;
 }
 
+// What use teaches, saved now and then and at the end, in front of the session's own observer.
+class Learner final : public ForwardObserver {
+ public:
+  Learner(const Pack& pack, std::filesystem::path path) : profile_(identity(pack), std::move(path)), layers_(pack.config().layers) {
+    if (std::optional<std::string> problem = profile_.load()) problem_ = *std::move(problem);
+  }
+  ~Learner() override {
+    try {
+      if (unsaved_ > 0) profile_.save();
+    } catch (const std::exception&) {
+      // The next run begins with what was saved before.
+    }
+  }
+
+  const experts::LearnedProfile& profile() const { return profile_; }
+  const std::string& problem() const { return problem_; }
+
+  // For one pass.
+  void observe_for(ForwardObserver* observer) { observer_ = observer; }
+  void on_route(uint32_t layer, uint32_t position, std::span<const uint32_t> experts, std::span<const float> weights) override {
+    if (layer < layers_) profile_.add(layer, experts, weights);
+    if (observer_ != nullptr) observer_->on_route(layer, position, experts, weights);
+  }
+  void on_attend(uint32_t layer, uint32_t position, std::span<const uint32_t> visible) override {
+    if (observer_ != nullptr) observer_->on_attend(layer, position, visible);
+  }
+  void end_tokens(uint32_t tokens) {
+    profile_.end_tokens(tokens);
+    unsaved_ += tokens;
+    if (unsaved_ < kTokensBetweenSaves) return;
+    unsaved_ = 0;
+    try {
+      profile_.save();
+    } catch (const Error& e) {
+      problem_ = e.what();
+    }
+  }
+
+ private:
+  static constexpr uint64_t kTokensBetweenSaves = 4096;
+  static Profile identity(const Pack& pack) {
+    Profile model;
+    model.architecture = architecture_name(pack.config().architecture);
+    model.routing_id = pack.manifest().routing_id;
+    model.layers = pack.config().layers;
+    model.experts = pack.config().experts;
+    model.used = pack.config().experts_used;
+    model.tool_version = pack.manifest().tool_version;
+    return model;
+  }
+
+  experts::LearnedProfile profile_;
+  uint32_t layers_;
+  std::string problem_;
+  ForwardObserver* observer_ = nullptr;
+  uint64_t unsaved_ = 0;
+};
+
 class LoadedEngine final : public Engine {
  public:
-  LoadedEngine(EngineOptions options, Pack pack, planning::MemoryPlan plan, const kernels::KernelTable& table)
-      : options_(std::move(options)), pack_(std::move(pack)), plan_(std::move(plan)), team_(options_.threads) {
+  LoadedEngine(EngineOptions options, Pack pack, planning::MemoryPlan plan, std::unique_ptr<Learner> learner,
+               const kernels::KernelTable& table)
+      : options_(std::move(options)),
+        pack_(std::move(pack)),
+        plan_(std::move(plan)),
+        learner_(std::move(learner)),
+        team_(options_.threads) {
     try {
       tokenizer_.emplace(text::Tokenizer::from_metadata(pack_.metadata()));
     } catch (const Error&) {
@@ -103,12 +172,16 @@ class LoadedEngine final : public Engine {
   const planning::MemoryPlan* memory_plan() const override { return &plan_; }
   void wait_until_seeded() override { store_->wait_until_seeded(); }
 
+  std::string learning_problem() const override { return learner_ ? learner_->problem() : std::string(); }
+
   model::Model& model() { return *model_; }
+  Learner* learner() { return learner_.get(); }
 
  private:
   EngineOptions options_;
   Pack pack_;
   planning::MemoryPlan plan_;
+  std::unique_ptr<Learner> learner_;
   std::optional<text::Tokenizer> tokenizer_;
   std::exception_ptr tokenizer_problem_;
   ThreadTeam team_;
@@ -175,8 +248,12 @@ class LoadedSession final : public Session {
     broken_ = true;  // unless the pass comes to its end
     const uint32_t first = length();
     tokens_.insert(tokens_.end(), piece.begin(), piece.end());
-    engine_.model().forward({tokens_, first, static_cast<uint32_t>(piece.size()), observer_}, state_);
+    Learner* const learner = engine_.learner();
+    if (learner != nullptr) learner->observe_for(observer_);
+    ForwardObserver* const observer = learner != nullptr ? learner : observer_;
+    engine_.model().forward({tokens_, first, static_cast<uint32_t>(piece.size()), observer}, state_);
     broken_ = false;
+    if (learner != nullptr) learner->end_tokens(static_cast<uint32_t>(piece.size()));
   }
 
   // Logits of tokens [first, first + count) of the chunk just computed.
@@ -203,8 +280,9 @@ class LoadedSession final : public Session {
 
 std::unique_ptr<Session> LoadedEngine::new_session() { return std::make_unique<LoadedSession>(*this); }
 
-// Expected uses of the experts: of the profile that was asked for, or the pack's own; empty without one.
-std::vector<float> uses_of(const EngineOptions& options, const Pack& pack) {
+// Expected uses of the experts: of the profile that was asked for, or the pack's own; what was learned here counts by the
+// tokens it stands for. Empty without any.
+std::vector<float> uses_of(const EngineOptions& options, const Pack& pack, const Learner* learner) {
   std::optional<Profile> profile;
   if (!options.profile.empty()) {
     profile = read_profile(options.profile);
@@ -212,7 +290,15 @@ std::vector<float> uses_of(const EngineOptions& options, const Pack& pack) {
   } else {
     profile = pack.profile();
   }
-  return profile ? planning::expected_uses(pack.manifest(), *profile) : std::vector<float>{};
+  std::vector<float> uses = profile ? planning::expected_uses(pack.manifest(), *profile) : std::vector<float>{};
+  const uint64_t tokens = learner != nullptr ? learner->profile().tokens() : 0;
+  if (tokens == 0) return uses;
+  const std::vector<float> learned = planning::expected_uses(pack.manifest(), learner->profile().profile());
+  if (learned.empty()) return uses;
+  if (uses.empty()) return tokens >= kTokensTrusted ? learned : uses;
+  const float share = static_cast<float>(tokens) / static_cast<float>(tokens + kProfileTokens);
+  for (size_t i = 0; i < uses.size(); ++i) uses[i] += share * (learned[i] - uses[i]);
+  return uses;
 }
 
 planning::MachineMemory machine_memory(const EngineOptions& options) {
@@ -222,7 +308,7 @@ planning::MachineMemory machine_memory(const EngineOptions& options) {
 }
 
 // What is kept where; the defaults of `options` are set to what the plan chose.
-planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack) {
+planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack, const Learner* learner) {
   if (options.threads == 0) options.threads = usable_cores();
   if (options.vram_bytes > 0 && !options.sim_device) {
     fail(ErrorKind::kUsage, "--vram: no device computes experts in this build ({}); --device sim lets host memory stand in for one",
@@ -237,7 +323,7 @@ planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack) {
   memory.kv = options.kv;
   memory.activations = options.activations;
   for (const std::string& rule : options.placement) memory.rules.push_back(planning::parse_placement_rule(rule));
-  planning::MemoryPlan plan = planning::plan_memory(pack.manifest(), pack.config(), uses_of(options, pack), memory, machine_memory(options),
+  planning::MemoryPlan plan = planning::plan_memory(pack.manifest(), pack.config(), uses_of(options, pack, learner), memory, machine_memory(options),
                                                     pack.directory().filename().string());
   options.context = plan.context;
   options.chunk = plan.chunk;
@@ -255,9 +341,14 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& wanted) {
   if (options.on_pack) options.on_pack(pack, options);
   const kernels::KernelTable& table = options.isa.empty() ? kernels::best() : kernels::by_name(options.isa);
   EngineOptions effective = options;
-  planning::MemoryPlan plan = resolve(effective, pack);
+  std::unique_ptr<Learner> learner;
+  if (!options.workload.empty()) {
+    const std::filesystem::path path = experts::learned_profile_path(pack.manifest().routing_id, options.workload);
+    if (!path.empty()) learner = std::make_unique<Learner>(pack, path);
+  }
+  planning::MemoryPlan plan = resolve(effective, pack, learner.get());
   effective.isa = table.name;
-  return std::make_unique<LoadedEngine>(std::move(effective), std::move(pack), std::move(plan), table);
+  return std::make_unique<LoadedEngine>(std::move(effective), std::move(pack), std::move(plan), std::move(learner), table);
 }
 
 }  // namespace tierpack

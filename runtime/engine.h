@@ -53,6 +53,7 @@ struct EngineOptions {
   std::vector<std::filesystem::path> mirrors;  // further copies of the pack's segments
   std::filesystem::path profile;       // expected use instead of the pack's own; empty = the pack's
   std::string cache_policy;            // empty = the default one
+  std::string workload;                // what use is learned under between runs (experts/learned_profile.h); empty = not at all
   bool prefetch = true;
   ReadMethod read_method = ReadMethod::kAuto;
   experts::ReadFaults* read_faults = nullptr;  // for tests; not owned
@@ -99,6 +100,8 @@ class Engine {
   // Of the experts that the engine begins with: requests are answered correctly before it is done.
   virtual SeedProgress seed_progress() const { return {}; }
   virtual void wait_until_seeded() {}
+  // Why what an earlier run learned could not be used; empty when nothing stood in the way.
+  virtual std::string learning_problem() const { return {}; }
   // What lies where, and remarks about sizes that were asked for; null for an engine without one.
   virtual const planning::MemoryPlan* memory_plan() const { return nullptr; }
 };

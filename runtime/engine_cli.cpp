@@ -18,6 +18,14 @@ void add_activations_option(CLI::App& app, EngineOptions& options) {
       ->default_str("int8");
 }
 
+void add_workload_option(CLI::App& app, EngineOptions& options) {
+  options.workload = "default";
+  app.add_option_function<std::string>(
+         "--workload", [&options](const std::string& name) { options.workload = name == "off" ? "" : name; },
+         "Name under which expert use is learned from run to run; off = learn nothing")
+      ->default_str("default");
+}
+
 void add_memory_options(CLI::App& app, EngineOptions& options) {
   CLI::Option_group* const group = app.add_option_group("Memory", "Where weights lie; it changes speed, never an answer");
   group->add_option_function<std::string>(
@@ -109,6 +117,7 @@ void log_plan(const Engine& engine) {
   const planning::MemoryPlan* const plan = engine.memory_plan();
   if (plan == nullptr) return;
   for (const std::string& note : plan->notes) log_warning(note);
+  if (const std::string problem = engine.learning_problem(); !problem.empty()) log_warning(problem);
   for (const planning::PlanItem& item : plan->items) {
     log_detail(fmt::format("  {:<20} {:>9} of {}: {}", item.name, format_size(item.bytes), planning::tier_name(item.tier), item.how));
   }

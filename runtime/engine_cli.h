@@ -19,6 +19,8 @@ namespace tierpack {
 void add_engine_options(CLI::App& app, EngineOptions& options);
 // --ram, --vram, --place and what else says where weights lie; part of add_engine_options.
 void add_memory_options(CLI::App& app, EngineOptions& options);
+// --workload, for commands that do people's work: what use is learned under. "default" unless it is given.
+void add_workload_option(CLI::App& app, EngineOptions& options);
 // --activations alone.
 void add_activations_option(CLI::App& app, EngineOptions& options);
 

@@ -156,6 +156,7 @@ CommandRun setup_run(CLI::App& app) {
       "Answers one prompt (-p TEXT, or what is piped in), or without one opens a conversation in the terminal. The "
       "answer goes to stdout; reasoning, speed and the logits' fingerprint go to stderr.");
   add_engine_options(app, options->engine);
+  add_workload_option(app, options->engine);
   CLI::Option* prompt = app.add_option("-p,--prompt", options->prompt, "The user's message; - = standard input");
   app.add_flag("--raw", options->raw, "Give the prompt to the model without its chat template");
   app.add_option("--system", options->chat.system, "System message");

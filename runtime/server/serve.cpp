@@ -120,6 +120,7 @@ CommandRun setup_serve(CLI::App& app) {
       "Serves a pack's model with an OpenAI-compatible HTTP API: /v1/chat/completions, /v1/completions, /v1/models, "
       "/health, /metrics. One request runs at a time, others wait in order. Ctrl-C lets the running answer end.");
   add_engine_options(app, options->engine);
+  add_workload_option(app, options->engine);
   app.add_option("--host", server.host, "Address or name to listen on")->capture_default_str();
   app.add_option("--port", server.port, "Port; 0 = any free one")->capture_default_str();
   app.add_option("--model-name", server.model, "Name of the model in the API; the pack's name if not given");
