@@ -161,6 +161,7 @@ MemoryLimits read_memory_limits(const fs::path& root) {
   limits.total_bytes = kib("MemTotal:");
   limits.available_bytes = kib("MemAvailable:");
   limits.swap_bytes = kib("SwapTotal:");
+  limits.own_bytes = number_after(root / "proc/self/status", "RssAnon:").value_or(0) * 1024;
   limits.memlock_bytes = locked_memory_limit(root);
   for (const Hierarchy& mount : memory_hierarchies(root)) {
     if (const auto group = own_group(root, mount.version)) take_groups(mount, *group, limits);

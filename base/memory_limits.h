@@ -17,6 +17,7 @@ struct MemoryLimits {
   // The least of limit - held over all groups with a limit: what may still be taken.
   std::optional<uint64_t> cgroup_room_bytes;
   uint64_t available_bytes = 0;  // MemAvailable: what the machine gives without swapping; 0 = unknown
+  uint64_t own_bytes = 0;        // anonymous memory that this process holds already: part of what is held and not available
   uint64_t total_bytes = 0;
   uint64_t swap_bytes = 0;
   std::optional<uint64_t> memlock_bytes;  // RLIMIT_MEMLOCK; none = unlimited, or the process is privileged (CAP_IPC_LOCK)

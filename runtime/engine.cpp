@@ -79,15 +79,25 @@ experts::StoreOptions store_options(const EngineOptions& options, const Pack& pa
 // What use teaches, saved now and then and at the end, in front of the session's own observer.
 class Learner final : public ForwardObserver {
  public:
-  Learner(const Pack& pack, std::filesystem::path path) : profile_(identity(pack), std::move(path)), layers_(pack.config().layers) {
-    if (std::optional<std::string> problem = profile_.load()) problem_ = *std::move(problem);
+  Learner(const Pack& pack, const std::filesystem::path& path) : profile_(identity(pack), path), layers_(pack.config().layers) {
+    std::optional<std::string> problem = profile_.load();
+    if (!problem) return;
+    std::error_code ignored;
+    const std::filesystem::path aside = path.string() + ".unusable";
+    std::filesystem::rename(path, aside, ignored);
+    problem_ = fmt::format("{}; it is kept as {}", *problem, aside.filename().string());
   }
-  ~Learner() override {
+  ~Learner() override { save(); }
+
+  std::string save() {
+    if (unsaved_ == 0) return {};
+    unsaved_ = 0;
     try {
-      if (unsaved_ > 0) profile_.save();
-    } catch (const std::exception&) {
-      // The next run begins with what was saved before.
+      profile_.save();
+    } catch (const std::exception& e) {
+      return fmt::format("what was learned could not be saved: {}", e.what());  // the next run begins with what was saved before
     }
+    return {};
   }
 
   const experts::LearnedProfile& profile() const { return profile_; }
@@ -105,13 +115,7 @@ class Learner final : public ForwardObserver {
   void end_tokens(uint32_t tokens) {
     profile_.end_tokens(tokens);
     unsaved_ += tokens;
-    if (unsaved_ < kTokensBetweenSaves) return;
-    unsaved_ = 0;
-    try {
-      profile_.save();
-    } catch (const Error& e) {
-      problem_ = e.what();
-    }
+    if (unsaved_ >= kTokensBetweenSaves) save();
   }
 
  private:
@@ -173,6 +177,8 @@ class LoadedEngine final : public Engine {
   void wait_until_seeded() override { store_->wait_until_seeded(); }
 
   std::string learning_problem() const override { return learner_ ? learner_->problem() : std::string(); }
+
+  std::string save_learned() override { return learner_ ? learner_->save() : std::string(); }
 
   model::Model& model() { return *model_; }
   Learner* learner() { return learner_.get(); }
@@ -302,7 +308,14 @@ std::vector<float> uses_of(const EngineOptions& options, const Pack& pack, const
 }
 
 planning::MachineMemory machine_memory(const EngineOptions& options) {
-  planning::MachineMemory machine = planning::MachineMemory::of(read_memory_limits());
+  MemoryLimits limits = read_memory_limits();
+  if (options.sim_device) {
+    // Host memory: what stands in for the device is not there for anything else.
+    const auto take = [&](uint64_t from) { return from - std::min(from, options.vram_bytes); };
+    limits.available_bytes = take(limits.available_bytes);
+    if (limits.cgroup_room_bytes) limits.cgroup_room_bytes = take(*limits.cgroup_room_bytes);
+  }
+  planning::MachineMemory machine = planning::MachineMemory::of(limits);
   if (options.sim_device) machine.vram_bytes = options.vram_bytes;
   return machine;
 }

@@ -102,6 +102,8 @@ class Engine {
   virtual void wait_until_seeded() {}
   // Why what an earlier run learned could not be used; empty when nothing stood in the way.
   virtual std::string learning_problem() const { return {}; }
+  // Saves what was learned, which the engine's end does too, but silently. Returns why it could not; empty when it could.
+  virtual std::string save_learned() { return {}; }
   // What lies where, and remarks about sizes that were asked for; null for an engine without one.
   virtual const planning::MemoryPlan* memory_plan() const { return nullptr; }
 };

@@ -142,10 +142,14 @@ int run_command(RunOptions options) {
 
   const std::unique_ptr<Engine> engine =
       open_engine(options.engine, options.json ? ProgressStyle::kSilent : ProgressStyle::kAuto);
-  if (!interactive) return answer_once(options, *engine, prompt);
-  const ChatFormat format(engine->pack().metadata(), engine->tokenizer());
-  Generator generator(*engine);
-  return converse(generator, format, options.chat);
+  const int status = [&] {
+    if (!interactive) return answer_once(options, *engine, prompt);
+    const ChatFormat format(engine->pack().metadata(), engine->tokenizer());
+    Generator generator(*engine);
+    return converse(generator, format, options.chat);
+  }();
+  if (const std::string problem = engine->save_learned(); !problem.empty()) log_warning(problem);
+  return status;
 }
 
 }  // namespace

@@ -7,10 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 
 #include "base/bytes.h"
+#include "base/file.h"
 
 namespace tierpack::experts {
 
@@ -31,11 +33,16 @@ class DiskQueue {
   // At most `depth` reads may be in flight. Reads may wait for flush().
   virtual void start(const Read& read) = 0;
   virtual void flush() = 0;
-  // Tells the system of memory that reads will go to for a long time; false when it does not take it, which changes
-  // nothing but speed. The memory must outlive the queue.
-  virtual bool register_memory(MutableBytes memory) = 0;
   virtual const char* name() const = 0;  // "io_uring" or "pread"
 };
+
+// A file to read from past the page cache, if `direct` and a trial read shows that it can be; else through it. What is read
+// in the second way is to be dropped behind.
+struct OpenedFile {
+  File file;
+  bool direct = false;
+};
+OpenedFile open_to_read(const std::filesystem::path& path, bool direct);
 
 // io_uring, or null when the system does not offer it.
 std::unique_ptr<DiskQueue> make_ring_queue(uint32_t depth, DiskQueue::OnDone on_done);

@@ -43,7 +43,7 @@ void PrefetchGate::on_idle(double idle_us) { idle_us_ += kIdleStep * (std::max(i
 
 uint32_t PrefetchGate::records(uint64_t record_bytes, double disk_bytes_s) const {
   const double fit = idle_us_ * 1e-6 * disk_bytes_s / static_cast<double>(record_bytes);
-  return std::clamp(static_cast<uint32_t>(fit + 0.5), 1u, kRecordsMax);
+  return static_cast<uint32_t>(std::clamp(fit + 0.5, 1.0, static_cast<double>(kRecordsMax)));
 }
 
 }  // namespace tierpack::experts

@@ -89,14 +89,8 @@ void RecordReader::open_copy(const std::filesystem::path& directory, bool direct
     if (segment == Segment::kRows && pack_.manifest().rows.empty()) continue;
     if (segment == Segment::kExperts && pack_.manifest().expert_layers.empty()) continue;
     const std::filesystem::path path = directory / segment_file_name(segment);
-    int fd = direct ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT) : -1;
-    if (fd < 0) {
-      direct_ = false;
-      fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-      if (fd >= 0) ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-    }
-    if (fd < 0) fail_errno("cannot open " + path.string());
-    File file = File::adopt(fd, path.string());
+    auto [file, is_direct] = open_to_read(path, direct);
+    direct_ = direct_ && is_direct;
     const uint64_t expected = pack_.segment(segment).size();
     if (file.size() != expected) {
       fail(ErrorKind::kUsage, "{}: {} bytes, but the pack's own has {}; a mirror must be a whole copy of the pack", path.string(),
@@ -276,6 +270,7 @@ void RecordReader::on_piece(uint32_t slot, int result) {
 void RecordReader::begin_again(uint32_t index) {
   const std::lock_guard lock(mutex_);
   Job& job = jobs_[index];
+  ++counters_.retries;
   ++job.attempt;
   job.error = 0;
   job.next_offset = 0;
@@ -294,10 +289,7 @@ void RecordReader::finish(uint32_t index) {
     request = job.request;
     error = job.error;
     attempt = job.attempt;
-    if (error != 0) {
-      ++counters_.retries;
-      if (attempt + 1 >= kAttemptsMax) failure = io_failure(job);
-    }
+    if (error != 0 && attempt + 1 >= kAttemptsMax) failure = io_failure(job);
   }
   if (error == 0) {
     const Record& record = pack_.manifest().records[request.record];
@@ -313,12 +305,11 @@ void RecordReader::finish(uint32_t index) {
     begin_again(index);
     return;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    counters_.records += failure == nullptr;
-    free_jobs_.push_back(index);
-  }
+  // The ticket may name this request until the owner has heard of it.
   on_done_(request.tag, failure);
+  const std::lock_guard lock(mutex_);
+  counters_.records += failure == nullptr;
+  free_jobs_.push_back(index);
 }
 
 std::exception_ptr RecordReader::io_failure(const Job& job) const {

@@ -48,7 +48,7 @@ struct ReaderOptions {
 struct ReaderCounters {
   uint64_t records = 0;
   uint64_t bytes = 0;
-  uint64_t retries = 0;     // reads repeated after an error of the system
+  uint64_t retries = 0;     // records read again after an error or a wrong checksum
   uint64_t mismatches = 0;  // records that did not match their checksum when they came
   uint64_t busy_us = 0;     // time with at least one read in flight, summed over copies
 };
@@ -80,7 +80,6 @@ class RecordReader {
   void submit(std::span<const Request> requests, std::span<Ticket> tickets);
   // Makes a request that has not been answered yet as urgent as a demand.
   void promote(Ticket ticket);
-  bool register_memory(MutableBytes memory) { return queue_->register_memory(memory); }
 
   ReaderCounters counters() const;
   double bandwidth() const;  // bytes per second measured so far, all copies together; 0 before the first reads

@@ -1,15 +1,13 @@
 // The disk queue over io_uring. Submissions are made under a mutex by whoever starts reads; completions are taken by one
 // thread: the two sides of a ring are independent of each other.
 #include <liburing.h>
-#include <sys/uio.h>
 
-#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "runtime/experts/disk_queue.h"
@@ -19,7 +17,7 @@ namespace tierpack::experts {
 namespace {
 
 constexpr uint64_t kStopTag = std::numeric_limits<uint64_t>::max();
-constexpr uint64_t kBufferBytesMax = uint64_t{1} << 30;  // of one registered buffer
+constexpr int kSubmitTriesMax = 10'000;  // of a millisecond each
 
 class RingQueue final : public DiskQueue {
  public:
@@ -28,6 +26,14 @@ class RingQueue final : public DiskQueue {
   bool open(uint32_t depth) {
     if (io_uring_queue_init(depth + 1, &ring_, IORING_SETUP_CLAMP) < 0) return false;
     open_ = true;
+    io_uring_probe* const probe = io_uring_get_probe_ring(&ring_);
+    const bool reads = probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ);
+    io_uring_free_probe(probe);
+    if (!reads) {
+      io_uring_queue_exit(&ring_);
+      open_ = false;
+      return false;
+    }
     reaper_ = std::thread([this] { reap(); });
     return true;
   }
@@ -49,30 +55,13 @@ class RingQueue final : public DiskQueue {
   void start(const Read& read) override {
     const std::lock_guard lock(mutex_);
     io_uring_sqe* const sqe = next_sqe();
-    const int buffer = registered_buffer(read);
-    if (buffer >= 0) {
-      io_uring_prep_read_fixed(sqe, read.fd, read.to, read.bytes, read.offset, buffer);
-    } else {
-      io_uring_prep_read(sqe, read.fd, read.to, read.bytes, read.offset);
-    }
+    io_uring_prep_read(sqe, read.fd, read.to, read.bytes, read.offset);
     io_uring_sqe_set_data64(sqe, read.tag);
   }
 
   void flush() override {
     const std::lock_guard lock(mutex_);
     submit();
-  }
-
-  bool register_memory(MutableBytes memory) override {
-    const std::lock_guard lock(mutex_);
-    if (!buffers_.empty() || memory.empty()) return false;
-    std::vector<iovec> buffers;
-    for (uint64_t at = 0; at < memory.size(); at += kBufferBytesMax) {
-      buffers.push_back({memory.data() + at, static_cast<size_t>(std::min(kBufferBytesMax, memory.size() - at))});
-    }
-    if (io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size())) < 0) return false;
-    buffers_ = std::move(buffers);
-    return true;
   }
 
   const char* name() const override { return "io_uring"; }
@@ -89,24 +78,16 @@ class RingQueue final : public DiskQueue {
   }
 
   void submit() {
-    for (;;) {
+    // The kernel may take a part, or none while memory is short.
+    for (int tries = 0; io_uring_sq_ready(&ring_) > 0;) {
       const int result = io_uring_submit(&ring_);
-      if (result >= 0) return;
-      if (result == -EINTR || result == -EAGAIN || result == -EBUSY) {
-        std::this_thread::yield();
-        continue;
+      if (result > 0 || result == -EINTR) continue;
+      if (++tries == kSubmitTriesMax) {
+        errno = -result;
+        fail_errno("io_uring: cannot start reads");
       }
-      errno = -result;
-      fail_errno("io_uring: cannot start reads");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-  }
-
-  int registered_buffer(const Read& read) const {
-    for (size_t i = 0; i < buffers_.size(); ++i) {
-      const auto* const begin = static_cast<const std::byte*>(buffers_[i].iov_base);
-      if (read.to >= begin && read.to + read.bytes <= begin + buffers_[i].iov_len) return static_cast<int>(i);
-    }
-    return -1;
   }
 
   void reap() {
@@ -126,8 +107,7 @@ class RingQueue final : public DiskQueue {
   OnDone on_done_;
   io_uring ring_{};
   bool open_ = false;
-  std::mutex mutex_;  // the submission side, buffers_
-  std::vector<iovec> buffers_;
+  std::mutex mutex_;  // the submission side
   std::thread reaper_;
 };
 

@@ -22,14 +22,9 @@ constexpr uint32_t kDepth = 256;  // pages on their way
 
 RowStore::RowStore(const Pack& pack, const ReaderOptions& options, uint64_t cache_bytes) : pack_(pack), faults_(options.faults) {
   const std::filesystem::path path = pack.directory() / segment_file_name(Segment::kRows);
-  int fd = options.direct ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT) : -1;
-  if (fd < 0) {
-    direct_ = false;
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-  }
-  if (fd < 0) fail_errno("cannot open " + path.string());
-  file_ = File::adopt(fd, path.string());
+  auto [file, direct] = open_to_read(path, options.direct);
+  file_ = std::move(file);
+  direct_ = direct;
   for (const RowTable& table : pack.manifest().rows) slot_bytes_ = std::max(slot_bytes_, table.unit_bytes());
   TIERPACK_CHECK(slot_bytes_ > 0);
   const uint64_t slots = std::max(kSlotsMin, cache_bytes / slot_bytes_);
@@ -42,7 +37,13 @@ RowStore::RowStore(const Pack& pack, const ReaderOptions& options, uint64_t cach
   if (!queue_) queue_ = make_thread_queue(kDepth, on_done);
 }
 
-RowStore::~RowStore() { queue_.reset(); }
+RowStore::~RowStore() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  queue_.reset();
+}
 
 uint32_t RowStore::window() const { return std::min(static_cast<uint32_t>(slots_.size()), kDepth) / 2; }
 
@@ -150,7 +151,7 @@ void RowStore::on_page(uint32_t index, int result) {
   if (!direct_) ::posix_fadvise(file_->fd(), static_cast<off_t>(slot.unit * kPageBytes), slot.bytes, POSIX_FADV_DONTNEED);
   const bool whole = result == static_cast<int>(slot.bytes);
   if (!whole || !unit_is_intact(page, slot.unit)) {
-    if (slot.attempt++ == 0) {
+    if (slot.attempt++ == 0 && !stopping_) {
       ++counters_.retries;
       start(index);
       queue_->flush();
@@ -160,7 +161,7 @@ void RowStore::on_page(uint32_t index, int result) {
         whole ? Error(ErrorKind::kCorrupt, fmt::format("{}: page {} at byte {} does not match its checksum, read twice; run tierpack verify {}",
                                                        file_->name(), slot.unit, slot.unit * kPageBytes, pack_.directory().string()))
               : Error(ErrorKind::kIo, fmt::format("{}: cannot read page {} at byte {}, tried twice: {}", file_->name(), slot.unit,
-                                                  slot.unit * kPageBytes, result < 0 ? std::strerror(-result) : "the file ends there")));
+                                                  slot.unit * kPageBytes, result < 0 ? std::strerror(-result) : "too few bytes came")));
   }
   slot.state = slot.failure ? State::kFailed : State::kReady;
   --loading_;

@@ -83,6 +83,7 @@ class RowStore {
   int shift_ = 0;
   uint32_t hand_ = 0;
   uint32_t loading_ = 0;
+  bool stopping_ = false;
   RowCounters counters_;
   std::unique_ptr<DiskQueue> queue_;  // last: its threads use everything above
 };

@@ -140,10 +140,12 @@ void SlotTable::gather(uint32_t class_index, Tier tier, bool leaving, std::span<
   const Class& own = classes_[class_index];
   const uint32_t begin = own.first + (tier == Tier::kRam ? 0 : own.ram);
   const uint32_t end = begin + (tier == Tier::kRam ? own.ram : own.vram);
+  const bool at_home = tier == Tier::kVram || own.vram == 0;  // with VRAM slots, those in RAM are on their way there
   ranked_.clear();
   for (uint32_t i = begin; i < end; ++i) {
     const Slot& slot = slots_[i];
-    if (slot.state != State::kReady || slot.pins > 0 || (leaving && stays_[slot.entry / shape_.experts])) continue;
+    if (slot.state != State::kReady || slot.pins > 0) continue;
+    if (leaving && at_home && stays_[slot.entry / shape_.experts]) continue;
     ranked_.push_back({values[slot.entry], i});
   }
 }

@@ -41,7 +41,6 @@ class ThreadQueue final : public DiskQueue {
     changed_.notify_one();
   }
   void flush() override {}
-  bool register_memory(MutableBytes) override { return false; }
   const char* name() const override { return "pread"; }
 
  private:

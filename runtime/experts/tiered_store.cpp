@@ -42,7 +42,7 @@ class TieredStore::Request final : public ExpertStore::Lease::Impl {
   void done(int index) override {
     const std::lock_guard lock(store_.mutex_);
     give_back(static_cast<size_t>(index));
-    if (pending_next_ < pending_.size()) store_.load_pending(*this);
+    if (pending_next_ < pending_.size()) store_.load_pending(*this, false);
   }
   void release() override;
 
@@ -77,8 +77,9 @@ int TieredStore::Request::take(bool wait) {
     const Clock::time_point begin = Clock::now();
     while (nothing_yet()) {
       if (waiting_.empty()) {
-        store_.load_pending(*this);
-        // Every slot of the class is held by somebody who does not give it back.
+        store_.load_pending(*this, true);
+        if (!nothing_yet()) break;
+        // Otherwise every slot of the class is held by somebody who does not give it back.
         TIERPACK_CHECK(!waiting_.empty() || store_.table_.anything_under_way(store_.table_.class_of_layer(layer_)));
       }
       store_.changed_.wait(lock);
@@ -98,6 +99,7 @@ void TieredStore::Request::release() {
   busy_ = false;
   store_.idle_since_ = Clock::now();
   store_.load_everybodys_pending();
+  if (store_.seeding_) store_.seed_more();
 }
 
 TieredStore::TieredStore(const Pack& pack, StoreOptions options)
@@ -147,12 +149,14 @@ TieredStore::TieredStore(const Pack& pack, StoreOptions options)
     const std::lock_guard lock(mutex_);
     on_read(slot, failure);
   });
+  idle_since_ = Clock::now();
+  seeds_of_class_.assign(table_.class_count(), 0);
+  seed_closed_.assign(table_.class_count(), false);
   if (vram_) {
     swap_.resize(largest);
     moves_.resize(kMovesMax);
-    mover_ = std::thread([this] { run_moves(); });
   }
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (options.seed) {
     seed_order_ = std::move(options.seed_order);
     std::vector<uint64_t> room(table_.class_count());
@@ -167,6 +171,8 @@ TieredStore::TieredStore(const Pack& pack, StoreOptions options)
     seed_.done = !seeding_;
     seed_more();
   }
+  lock.unlock();
+  if (vram_) mover_ = std::thread([this] { run_moves(); });
 }
 
 TieredStore::~TieredStore() {
@@ -211,8 +217,9 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
   const uint32_t limit = pack_.manifest().expert_layers[layer].experts;
   for (const uint32_t expert : experts) TIERPACK_CHECK(expert < limit);
   const std::lock_guard lock(mutex_);
-  if (vram_ && static_cast<int64_t>(layer) <= last_layer_) choose_moves();
-  if (static_cast<int64_t>(layer) <= last_layer_ || last_layer_ < 0) tokens_ += route.tokens;
+  const bool begins = static_cast<int64_t>(layer) <= last_layer_ || last_layer_ < 0;
+  if (vram_ && begins) choose_moves();
+  if (begins) tokens_ += route.tokens;
   last_layer_ = layer;
   const std::span<const uint32_t> counts =
       route.counts.empty() ? std::span<const uint32_t>(one_each_).first(experts.size()) : route.counts;
@@ -266,8 +273,8 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
   own.requests += experts.size();
   judge_guesses();
   if (!request.pending_.empty()) {
-    if (route.tokens == 1) gate_.on_idle(static_cast<double>(microseconds(Clock::now() - idle_since_)));
-    load_pending(request);
+    if (route.tokens == 1 && !begins) gate_.on_idle(static_cast<double>(microseconds(Clock::now() - idle_since_)));
+    load_pending(request, false);
   }
   return Lease(request);
 }
@@ -310,43 +317,53 @@ void TieredStore::submit_batch() {
   batch_.clear();
 }
 
+// What has come or is coming, for a seed or for another request, is taken as it is.
+void TieredStore::take_present(Request& request) {
+  size_t kept = request.pending_next_;
+  for (size_t i = request.pending_next_; i < request.pending_.size(); ++i) {
+    const uint32_t index = request.pending_[i];
+    const uint32_t slot = table_.find(request.entries_[index]);
+    if (slot == kNone) {
+      request.pending_[kept++] = index;
+      continue;
+    }
+    ++request.held_;
+    table_.mark_used(slot);
+    if (table_.slot(slot).state == State::kReady) {
+      table_.pin(slot);
+      request.slots_[index] = slot;
+      request.ready_.push_back(index);
+    } else {
+      if (table_.slot(slot).state == State::kLoading) reader_->promote(table_.slot(slot).ticket);
+      request.waiting_.push_back(index);
+    }
+  }
+  request.pending_.resize(kept);
+}
+
 // Finds slots for what has none: free ones, then those of the least worth. What is worth no more than the record it would
-// displace waits for the request's own slots.
-void TieredStore::load_pending(Request& request) {
+// displace waits for the request's own slots, unless one `must` be found.
+void TieredStore::load_pending(Request& request, bool must) {
+  take_present(request);
   const uint32_t class_index = table_.class_of_layer(request.layer_);
-  const uint32_t window = std::min(kStreamWindow, table_.slot_count(class_index, Tier::kRam) / 2);
+  const uint32_t window = std::clamp(table_.slot_count(class_index, Tier::kRam) / 2, 1u, kStreamWindow);
   std::span<const uint32_t> victims;
   size_t next_victim = 0;
   bool looked = false;
   while (request.pending_next_ < request.pending_.size()) {
     const uint32_t index = request.pending_[request.pending_next_];
     const uint32_t entry = request.entries_[index];
-    const uint32_t present = table_.find(entry);  // another request may have begun it meanwhile
-    if (present != kNone) {
-      ++request.pending_next_;
-      ++request.held_;
-      if (table_.slot(present).state == State::kReady) {
-        table_.pin(present);
-        request.slots_[index] = present;
-        request.ready_.push_back(index);
-        changed_.notify_all();
-      } else {
-        request.waiting_.push_back(index);
-      }
-      continue;
-    }
     if (!table_.has_free(class_index, Tier::kRam)) {
       if (!looked) {
         victims = table_.cheapest(class_index, Tier::kRam, request.pending_.size() - request.pending_next_, values());
         looked = true;
       }
       if (next_victim == victims.size()) break;
-      const SlotTable::Slot& victim = table_.slot(victims[next_victim]);
-      if (values()[entry] <= values()[victim.entry] && request.held_ >= window) break;
-      if (victim.prefetched) gate_.on_outcome(false);
-      table_.evict(victims[next_victim++]);
-      ++counters_.evictions;
+      const bool worth_more = values()[entry] > values()[table_.slot(victims[next_victim]).entry];
+      if (!worth_more && !must && request.held_ >= window) break;
+      evict(victims[next_victim++]);
     }
+    must = false;
     ++request.pending_next_;
     const uint32_t slot = table_.begin_load(entry, Tier::kRam, false);
     request.waiting_.push_back(index);
@@ -356,9 +373,15 @@ void TieredStore::load_pending(Request& request) {
   submit_batch();
 }
 
+void TieredStore::evict(uint32_t slot) {
+  if (table_.slot(slot).prefetched) gate_.on_outcome(false);
+  table_.evict(slot);
+  ++counters_.evictions;
+}
+
 void TieredStore::load_everybodys_pending() {
   for (const std::unique_ptr<Request>& request : requests_) {
-    if (request->busy() && request->pending_next_ < request->pending_.size()) load_pending(*request);
+    if (request->busy() && request->pending_next_ < request->pending_.size()) load_pending(*request, false);
   }
 }
 
@@ -370,6 +393,7 @@ void TieredStore::on_read(uint64_t tag, std::exception_ptr failure) {
   if (seed) {
     seed_slot_[slot] = false;
     --seeds_under_way_;
+    --seeds_of_class_[table_.slot(slot).class_index];
     (failure ? seed_.total_bytes -= bytes : seed_.loaded_bytes += bytes);
   }
   if (failure) {
@@ -384,7 +408,6 @@ void TieredStore::on_read(uint64_t tag, std::exception_ptr failure) {
     changed_.notify_all();
   } else {
     table_.end_load(slot);
-    counters_.disk_bytes += bytes;
     resolve(entry, slot);
     const uint32_t class_index = table_.slot(slot).class_index;
     if (seed && table_.slot(slot).pins == 0 && table_.has_free(class_index, Tier::kVram) && move_count_ < kMovesMax) {
@@ -423,7 +446,8 @@ ExpertCounters TieredStore::counters() const {
     sum.disk_reads += layer.disk_reads;
   }
   const ReaderCounters reads = reader_->counters();
-  sum.retries = reads.retries + reads.mismatches;
+  sum.disk_bytes = reads.bytes;
+  sum.retries = reads.retries;
   return sum;
 }
 

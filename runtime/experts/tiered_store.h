@@ -89,7 +89,9 @@ class TieredStore final : public ExpertStore {
   std::span<const double> values() const { return any_kept_out_ ? std::span<const double>(values_) : policy_->values(); }
   void apply_rules();
   void judge_guesses();
-  void load_pending(Request& request);
+  void take_present(Request& request);
+  void load_pending(Request& request, bool must);
+  void evict(uint32_t slot);
   void load_everybodys_pending();
   void submit_batch();
   void queue_load(uint32_t entry, uint32_t slot, ReadPriority priority);
@@ -130,6 +132,8 @@ class TieredStore final : public ExpertStore {
   std::vector<bool> seed_slot_;     // by slot: a seed is being read into it
   size_t seed_next_ = 0;
   uint32_t seeds_under_way_ = 0;
+  std::vector<uint32_t> seeds_of_class_;  // of them
+  std::vector<bool> seed_closed_;         // by class: what is resident is worth more than the seeds that are left
   bool seeding_ = false;
   bool stopping_ = false;
   SeedProgress seed_;

@@ -27,18 +27,30 @@ void TieredStore::seed_more() {
       seed_.loaded_bytes += bytes;
       continue;
     }
+    if (seed_closed_[class_index]) {
+      ++seed_next_;
+      seed_.total_bytes -= bytes;
+      continue;
+    }
+    // Half of a class is left to requests, which do not wait for seeds.
+    if (2 * seeds_of_class_[class_index] >= table_.slot_count(class_index, Tier::kRam)) break;
     if (!table_.has_free(class_index, Tier::kRam)) {
       if (move_count_ > 0) break;  // a move to VRAM will free one
+      if (table_.has_free(class_index, Tier::kVram)) {
+        const std::span<const uint32_t> dearest = table_.dearest(class_index, Tier::kRam, 1, values());
+        if (!dearest.empty()) queue_move(dearest[0], table_.begin_move_to_free(dearest[0], Tier::kVram));
+        break;
+      }
       const std::span<const uint32_t> victims = table_.cheapest(class_index, Tier::kRam, 1, values());
-      if (victims.empty() || values()[table_.slot(victims[0]).entry] >= values()[entry]) {
-        ++seed_next_;
-        seed_.total_bytes -= bytes;
+      if (victims.empty()) break;  // every record is in use: on with it when one is given back
+      if (values()[table_.slot(victims[0]).entry] >= values()[entry]) {
+        seed_closed_[class_index] = true;  // seeds come dearest first
         continue;
       }
-      table_.evict(victims[0]);
-      ++counters_.evictions;
+      evict(victims[0]);
     }
     ++seed_next_;
+    ++seeds_of_class_[class_index];
     const uint32_t slot = table_.begin_load(entry, Tier::kRam, false);
     seed_slot_[slot] = true;
     ++seeds_under_way_;
@@ -78,13 +90,18 @@ void TieredStore::prefetch(uint32_t block, std::span<const uint32_t> experts) {
     guessed_[entry] = true;
     guess_list_.push_back(entry);
     ++counters_.guesses;
-    if (left == 0 || table_.find(entry) != kNone) continue;
+  }
+  for (const uint32_t expert : experts) {
+    const uint32_t entry = shape_.entry(layer, expert);
+    if (left == 0) break;
+    if (table_.find(entry) != kNone) continue;
     if (!table_.has_free(class_index, Tier::kRam)) {
-      if (!looked) victims = table_.cheapest(class_index, Tier::kRam, left, values());
+      // Room for those guessed that are there already is not taken.
+      if (!looked) victims = table_.cheapest(class_index, Tier::kRam, left + experts.size(), values());
       looked = true;
+      while (next_victim < victims.size() && guessed_[table_.slot(victims[next_victim]).entry]) ++next_victim;
       if (next_victim == victims.size()) break;
-      table_.evict(victims[next_victim++]);
-      ++counters_.evictions;
+      evict(victims[next_victim++]);
     }
     queue_load(entry, table_.begin_load(entry, Tier::kRam, true), ReadPriority::kPrefetch);
     ++counters_.prefetches;

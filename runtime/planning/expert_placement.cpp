@@ -284,7 +284,7 @@ std::vector<Tier> initial_tiers(const PlannedSlots& slots, const PackManifest& m
   std::vector<uint64_t> vram, ram;
   for (const PlannedClass& c : slots.classes) {
     vram.push_back(c.vram_slots);
-    ram.push_back(c.ram_slots);
+    ram.push_back(c.placement == Placement::kDisk ? 0 : c.ram_slots);
   }
   std::vector<Tier> tiers(shape.entries(), Tier::kDisk);
   for (const uint32_t entry : order) {

@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 // Measured as what the resident memory of `eval` and `run` exceeds the other parts by, with vocabularies of 4,096 to 151,936 tokens.
+constexpr uint64_t kEntryBytes = 96;  // of an expert in the store's index, the counts of use and what is learned
 constexpr uint64_t kProgramBytes = 33 * kMiB / 2;  // code, libraries and heap of an empty model
 constexpr uint64_t kVocabularyBytes = 320;         // a token with its merge
 constexpr uint64_t kRecordBytes = 128;             // of the indexes of records and of what sources are made of
@@ -281,8 +282,9 @@ class Planner {
 
 MachineMemory MachineMemory::of(const MemoryLimits& limits) {
   MachineMemory machine;
-  machine.cgroup_room_bytes = limits.cgroup_room_bytes;
-  if (limits.available_bytes > 0) machine.available_bytes = limits.available_bytes;
+  // What this process holds already is a part of what it may hold.
+  if (limits.cgroup_room_bytes) machine.cgroup_room_bytes = *limits.cgroup_room_bytes + limits.own_bytes;
+  if (limits.available_bytes > 0) machine.available_bytes = limits.available_bytes + limits.own_bytes;
   return machine;
 }
 
@@ -324,7 +326,8 @@ MemoryPlan plan_memory(const PackManifest& manifest, const ModelConfig& config, 
 uint64_t program_bytes(const PackManifest& manifest, const ModelConfig& config, int threads) {
   uint64_t pieces = 0;
   for (const SourceShard& shard : manifest.sources) pieces += shard.pieces.size();
-  return experts::AdaptivePolicy::table_bytes(cache_shape(manifest)) + kProgramBytes + uint64_t{config.vocab} * kVocabularyBytes + (manifest.records.size() + pieces) * kRecordBytes +
+  const CacheShape shape = cache_shape(manifest);
+  return experts::AdaptivePolicy::table_bytes(shape) + uint64_t{shape.entries()} * kEntryBytes + kProgramBytes + uint64_t{config.vocab} * kVocabularyBytes + (manifest.records.size() + pieces) * kRecordBytes +
          static_cast<uint64_t>(threads) * kThreadBytes;
 }
 

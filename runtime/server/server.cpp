@@ -53,6 +53,7 @@ struct Server::Impl {
       Phase loading = Phase::kLoading;
       if (state.phase.compare_exchange_strong(loading, Phase::kReady)) log_info("ready");
       while (const std::shared_ptr<RequestQueue::Job> job = queue.pop()) job->run();
+      if (const std::string problem = model.engine->save_learned(); !problem.empty()) log_warning(problem);
     } catch (...) {
       failure = std::current_exception();
       failed = true;

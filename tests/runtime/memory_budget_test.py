@@ -52,7 +52,7 @@ def main():
                 result = json.loads(run["out"])
                 expect(result["fingerprint"] == whole["fingerprint"], f"{what}: another answer")
                 expect(run["peak_bytes"] <= limit, f"{what}: peak {run['peak_bytes']}")
-                if share < 1:
+                if share < 1 and "--chunk" not in extra:  # smaller chunks leave room for every expert
                     expect(result["experts"]["disk_reads"] > 0, f"{what}: nothing was read from disk")
 
         # Without --ram the limit of the group is the budget.

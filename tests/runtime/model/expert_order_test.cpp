@@ -15,7 +15,7 @@ std::string run(const Pack& pack, ExpertStore& store, ThreadTeam& team, uint32_t
   const std::vector<uint32_t> tokens = some_tokens(40, pack.config().vocab);
   ModelWeights weights = bind_weights(pack, DenseTensors::load(pack, {}, [](uint64_t) {}));
   const std::unique_ptr<Model> model =
-      make_model({pack, std::move(weights), store, kernels::best(), team, chunk, 64});
+      make_model({pack, std::move(weights), store, kernels::best(), team, chunk, 64, ActivationType::kInt8, {}});
   SessionState state(pack.config(), 64, kernels::KvType::kF32);
   Xxh3Stream hash;
   for (uint32_t at = 0; at < tokens.size(); at += chunk) {

@@ -49,6 +49,7 @@ class MemoryStore final : public ExpertStore {
     Bytes record(int index) const override {
       return {store->record(wanted[static_cast<size_t>(index)]), store->bytes_};
     }
+    void done(int) override {}
     void release() override {}
   };
   uint64_t stride_;

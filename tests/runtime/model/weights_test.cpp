@@ -44,7 +44,6 @@ TEST(Weights, GroupedRowsAreDecodedInOrder) {
   const TinyPack tiny(false, {{"m", DType::kQ8_0, {64, 17}}, {"s", DType::kQ4_0, {64, 16, 2}}, {"v", DType::kQ5_1, {64}}});
   tiny.write(directory / "tiny.tierpack");
   const Pack pack = Pack::open(directory / "tiny.tierpack");
-  ThreadTeam team(1);
   const model::DenseTensors tensors = model::DenseTensors::load(pack, {}, [](uint64_t) {});
   std::vector<std::unique_ptr<float[]>> decoded;
   model::TensorBinder binder(pack, tensors, decoded);
@@ -69,7 +68,6 @@ kernels::MatrixView bind_matrix(const std::vector<ExtraTensor>& tensors, bool al
   std::vector<ExtraTensor> extra = tensors;
   TinyPack(false, extra).write(directory / "tiny.tierpack");
   const Pack pack = Pack::open(directory / "tiny.tierpack");
-  ThreadTeam team(1);
   const model::DenseTensors dense = model::DenseTensors::load(pack, {}, [](uint64_t) {});
   std::vector<std::unique_ptr<float[]>> decoded;
   model::TensorBinder binder(pack, dense, decoded);
