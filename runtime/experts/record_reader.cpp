@@ -305,10 +305,13 @@ void RecordReader::finish(uint32_t index) {
     begin_again(index);
     return;
   }
+  if (!failure) {
+    const std::lock_guard lock(mutex_);
+    ++counters_.records;
+  }
   // The ticket may name this request until the owner has heard of it.
   on_done_(request.tag, failure);
   const std::lock_guard lock(mutex_);
-  counters_.records += failure == nullptr;
   free_jobs_.push_back(index);
 }
 

@@ -3,17 +3,17 @@ hardware="--hardware $SOURCE_DIR/tests/data/hardware.json --threads 4"
 tierpack repack "$SOURCE_DIR/models/pebble" --to pebble.tierpack -q >/dev/null
 tierpack plan pebble.tierpack $hardware --ram 1GiB
 echo
-tierpack plan pebble.tierpack $hardware --ram 64MiB --vram 2MiB --context 2048 --explain
+tierpack plan pebble.tierpack $hardware --ram 68MiB --vram 2MiB --context 2048 --explain
 echo
 # Routing counted on a text; more is known, and the hot experts get the slots.
 tierpack calibrate pebble.tierpack --corpus "$SOURCE_DIR/models/pebble/corpus/code.txt" --out code.json -q >/dev/null
-tierpack plan pebble.tierpack $hardware --ram 64MiB --context 1024 --profile code.json --place 'blk.[0-1].*exps=disk' --place 'blk.3.*exps=ram' --explain | grep -v 'code.json\|uses  \|decode  \|prefill  \|a token\|a chunk'
+tierpack plan pebble.tierpack $hardware --ram 68MiB --context 1024 --profile code.json --place 'blk.[0-1].*exps=disk' --place 'blk.3.*exps=ram' --explain | grep -v 'code.json\|uses  \|decode  \|prefill  \|a token\|a chunk'
 tierpack repack "$SOURCE_DIR/models/pebble" --to hot.tierpack --profile code.json -q >/dev/null
 # The checkpoint says the same as its pack.
-tierpack plan "$SOURCE_DIR/models/pebble" $hardware --ram 64MiB >source.txt
-tierpack plan pebble.tierpack $hardware --ram 64MiB >pack.txt
+tierpack plan "$SOURCE_DIR/models/pebble" $hardware --ram 68MiB >source.txt
+tierpack plan pebble.tierpack $hardware --ram 68MiB >pack.txt
 diff source.txt pack.txt || true
-tierpack plan hot.tierpack $hardware --ram 64MiB --json | jq -r '.hits.profile, (.hits.ram.share + .hits.disk.share), (.decode | keys | join(" ")), (.parts | map(.name) | join(", ")), .notes[]'
+tierpack plan hot.tierpack $hardware --ram 68MiB --json | jq -r '.hits.profile, (.hits.ram.share + .hits.disk.share), (.decode | keys | join(" ")), (.parts | map(.name) | join(", ")), .notes[]'
 # Without --ram the machine's own memory; without a machine no rates.
 tierpack plan pebble.tierpack $hardware | grep ' used'
 tierpack plan pebble.tierpack --ram 1GiB --threads 4 | grep speed

@@ -3,9 +3,9 @@ tierpack repack "$SOURCE_DIR/models/pebble" --to pebble.tierpack -q >/dev/null
 refused() { tierpack plan pebble.tierpack --threads 1 "$@" 2>&1 || echo "exit $?"; }
 refused --ram 20MiB
 refused --ram 48MiB --kv f32
-refused --ram 60MiB --context 4096 --chunk 1024
+refused --ram 64MiB --context 4096 --chunk 1024
 # Each of them would do.
-for changed in "--ram 60MiB --context 4096 --chunk 512" "--ram 60MiB --context 512 --chunk 1024" "--ram 80MiB --context 4096 --chunk 1024"; do
+for changed in "--ram 64MiB --context 4096 --chunk 512" "--ram 64MiB --context 512 --chunk 1024" "--ram 84MiB --context 4096 --chunk 1024"; do
   tierpack plan pebble.tierpack --threads 1 $changed | grep ' used'
 done
 refused --ram 1GiB --place 'exps=vram'

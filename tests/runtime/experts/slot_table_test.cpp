@@ -46,7 +46,9 @@ TEST(SlotTable, SlotsOfATierDoNotOverlap) {
 }
 
 TEST(SlotTable, CheapestLeavesOutWhatIsPinnedLoadingOrStays) {
-  SlotTable table(kShape, two_classes(), {false, false, true});
+  ExpertSlots slots = two_classes();
+  slots.classes[0].vram_slots = 0;
+  SlotTable table(kShape, slots, {false, false, true});
   const uint32_t a = resident(table, 0);
   const uint32_t b = resident(table, 1);
   resident(table, 16);  // of layer 2, which stays
@@ -64,6 +66,17 @@ TEST(SlotTable, CheapestLeavesOutWhatIsPinnedLoadingOrStays) {
   table.begin_load(2, Tier::kRam, true);
   EXPECT_EQ(cheapest(), (std::vector<uint32_t>{a}));
   table.check();
+}
+
+TEST(SlotTable, WhatStaysInVramPassesThroughRam) {
+  SlotTable table(kShape, two_classes(), {true, false, true});
+  const uint32_t staged = resident(table, 0);
+  const uint32_t home = resident(table, 16, Tier::kVram);
+  const std::vector<double> values(kShape.entries(), 1.0);
+  EXPECT_EQ(table.cheapest(0, Tier::kRam, 8, values).size(), 1u);
+  EXPECT_EQ(table.cheapest(0, Tier::kRam, 8, values)[0], staged);
+  EXPECT_TRUE(table.cheapest(0, Tier::kVram, 8, values).empty());
+  EXPECT_EQ(table.dearest(0, Tier::kVram, 8, values)[0], home);
 }
 
 TEST(SlotTable, MovesKeepEntriesAndSwapPlaces) {

@@ -107,6 +107,47 @@ TEST_F(TieredStoreTest, ALayerThatStaysIsNeverReadAgain) {
   EXPECT_LE(store.layer_counters()[1].disk_reads, pack_.manifest().expert_layers[1].experts);
 }
 
+// Requests come while the seed of a model that lives in VRAM still passes through few RAM slots.
+TEST_F(TieredStoreTest, RequestsDuringTheSeedOfLayersThatStayInVram) {
+  for (const bool stays : {true, false}) {
+    for (uint32_t round = 0; round < 10; ++round) {
+      StoreOptions options = store_options(pack_, 0, 1);
+      options.keep_resident.assign(pack_.manifest().expert_layers.size(), stays);
+      TieredStore store(pack_, std::move(options));
+      use(store, 3, round);
+      for (const ExpertLayer& layer : pack_.manifest().expert_layers) {
+        std::vector<uint32_t> ids(layer.experts);
+        std::iota(ids.begin(), ids.end(), 0u);
+        ExpertStore::Lease lease = store.acquire(layer.layer, ids);
+        for (int index = lease.next_ready(); index >= 0; index = lease.next_ready()) lease.done(index);
+        store.check();
+      }
+      store.wait_until_seeded();
+      expect_record(store, 3, round);
+      store.check();
+    }
+  }
+}
+
+// The contract: kLeaseRecords of a layer can be held at once, whatever they are worth.
+TEST_F(TieredStoreTest, AsManyAsPromisedCanBeHeld) {
+  StoreOptions options = store_options(pack_, 0);
+  const experts::CacheShape shape = experts::cache_shape(pack_.manifest());
+  options.uses_per_token.assign(shape.entries(), 0.0f);
+  for (uint32_t e = 0; e < shape.experts; ++e) options.uses_per_token[shape.entry(1, e)] = 0.9f;
+  options.policy = "static";
+  TieredStore store(pack_, std::move(options));
+  store.wait_until_seeded();
+  for (const ExpertLayer& layer : pack_.manifest().expert_layers) {
+    std::vector<uint32_t> ids(kLeaseRecords);
+    std::iota(ids.begin(), ids.end(), 3u);
+    ExpertStore::Lease lease = store.acquire(layer.layer, ids);
+    uint32_t held = 0;
+    while (lease.next_ready() >= 0) ++held;
+    EXPECT_EQ(held, kLeaseRecords);
+  }
+}
+
 TEST_F(TieredStoreTest, ALayerThatIsKeptOutHoldsNoPlace) {
   StoreOptions options = store_options(pack_, 0.5);
   options.keep_out.assign(pack_.manifest().expert_layers.size(), false);
