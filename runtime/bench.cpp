@@ -102,6 +102,7 @@ int run_command(const BenchOptions& given) {
   const ProgressStyle style = options.json ? ProgressStyle::kSilent : ProgressStyle::kAuto;
   const auto started = std::chrono::steady_clock::now();
   const std::unique_ptr<Engine> engine = open_engine(options.engine, style);
+  engine->wait_until_seeded();  // rates are those of filled caches
   const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   choose_tokens(options, *engine, plan);
   plan.probe_bytes = std::clamp(available_memory_bytes() / 4, kProbeBytesMin, kProbeBytesMax);
@@ -112,9 +113,12 @@ int run_command(const BenchOptions& given) {
       run_bench(*engine, plan, [&](uint64_t tokens) { progress->add(tokens); }, [] { return interrupted(); });
   progress.reset();
   result.load_s = load_s;
+  result.load_bytes = engine->seed_progress().loaded_bytes;
   for (const Record& record : engine->pack().manifest().records) {
-    if (record.segment != Segment::kRows) result.load_bytes += record.bytes;  // rows are read when a token needs them
+    if (record.segment == Segment::kDense) result.load_bytes += record.bytes;
   }
+  result.experts = engine->expert_counters();
+  result.expert_layers = engine->expert_layer_counters();
 
   BenchSubject subject;
   subject.pack = pack_name(options.engine.pack);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "runtime/expert_report.h"
 #include "runtime/svg_plot.h"
 
 namespace tierpack {
@@ -130,6 +131,7 @@ std::string bench_text(const BenchSubject& subject, const BenchResult& result) {
   out += fmt::format("load            {} in {} s, {} GB/s\n", format_size(result.load_bytes), figure(result.load_s),
                      figure(static_cast<double>(result.load_bytes) / kGiga / result.load_s));
   out += fmt::format("peak memory     {}\n", format_size(result.peak_bytes));
+  if (result.experts.requests > 0) out += fmt::format("{}\n", expert_summary(result.experts));
   return out;
 }
 
@@ -165,7 +167,8 @@ std::string bench_json(const BenchSubject& subject, const BenchResult& result) {
         {"bound", bound_name(result.pair_ceiling)},
         {"share_of_ceiling", samples_json(result.pair_share)}}},
       {"load", {{"seconds", result.load_s}, {"bytes", result.load_bytes}}},
-      {"peak_resident_bytes", result.peak_bytes}};
+      {"peak_resident_bytes", result.peak_bytes},
+      {"experts", expert_json(result.experts, result.expert_layers)}};
   return dump_json(out);
 }
 

@@ -49,6 +49,8 @@ struct BenchResult {
   Samples pair;
   Samples pair_share;       // of the ceiling by the probe before and after
   Ceiling pair_ceiling;     // if both tokens shared the reading of dense weights
+  ExpertCounters experts;  // of all runs
+  std::vector<ExpertLayerCounters> expert_layers;
   uint64_t peak_bytes = 0;  // resident, the probe's own buffer not counted
 };
 

@@ -148,6 +148,7 @@ int run_command(RunOptions options) {
     Generator generator(*engine);
     return converse(generator, format, options.chat);
   }();
+  log_detail("\n" + expert_layer_table(engine->expert_layer_counters()));
   if (const std::string problem = engine->save_learned(); !problem.empty()) log_warning(problem);
   return status;
 }

@@ -133,6 +133,19 @@ std::string Metrics::prometheus(const ServerGauges& gauges, const std::string& m
   }
   single(out, "tierpack_expert_stall_seconds_total", "counter", "Time the model waited for experts.",
          static_cast<double>(gauges.experts.stall_us) / 1e6);
+  if (!gauges.layers.empty()) {
+    head(out, "tierpack_expert_layer_requests_total", "counter", "Experts asked for, by block and where they were found.");
+    for (const ExpertLayerCounters& l : gauges.layers) {
+      for (const auto& [found, count] : {std::pair("vram", l.vram_hits), std::pair("ram", l.ram_hits), std::pair("late", l.late_hits),
+                                         std::pair("disk", l.disk_reads)}) {
+        out += fmt::format("tierpack_expert_layer_requests_total{{layer=\"{}\",found=\"{}\"}} {}\n", l.layer, found, count);
+      }
+    }
+    head(out, "tierpack_expert_layer_stall_seconds_total", "counter", "Time the model waited for a block's experts.");
+    for (const ExpertLayerCounters& l : gauges.layers) {
+      out += fmt::format("tierpack_expert_layer_stall_seconds_total{{layer=\"{}\"}} {}\n", l.layer, static_cast<double>(l.stall_us) / 1e6);
+    }
+  }
   single(out, "tierpack_seed_bytes", "gauge", "Bytes of experts that the caches begin with.", gauges.seed.total_bytes);
   single(out, "tierpack_seed_loaded_bytes", "gauge", "Of them, bytes loaded.", gauges.seed.loaded_bytes);
   return out;

@@ -32,6 +32,7 @@ struct ServerGauges {
   size_t running = 0;
   size_t connections = 0;
   ExpertCounters experts;
+  std::vector<ExpertLayerCounters> layers;
   SeedProgress seed;
 };
 

@@ -149,6 +149,7 @@ ServerGauges Routes::gauges() const {
   gauges.connections = connections_;
   if (gauges.ready) {
     gauges.experts = state_.model->engine->expert_counters();
+    gauges.layers = state_.model->engine->expert_layer_counters();
     gauges.seed = state_.model->engine->seed_progress();
   }
   return gauges;

@@ -39,6 +39,7 @@ TEST(Metrics, CountsWhatHappened) {
   gauges.experts.ram_hits = 5;
   gauges.experts.stall_us = 1500;
   gauges.seed = {30, 40, false};
+  gauges.layers = {{.layer = 3, .requests = 7, .ram_hits = 5, .disk_reads = 2}};
   const std::string text = metrics.prometheus(gauges, "a\"b\\c\nd");
   for (const char* line : {
            "model=\"a\\\"b\\\\c\\nd\"} 1\n",
@@ -55,6 +56,7 @@ TEST(Metrics, CountsWhatHappened) {
            "tierpack_generation_seconds_sum 1\n",
            "tierpack_expert_requests_total 7\n",
            "tierpack_expert_ram_hits_total 5\n",
+           "tierpack_expert_layer_requests_total{layer=\"3\",found=\"disk\"} 2\n",
            "tierpack_expert_stall_seconds_total 0.0015\n",
            "tierpack_seed_loaded_bytes 30\n",
        }) {
