@@ -1,6 +1,7 @@
 #include "runtime/hardware/disk_probe.h"
 
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 
@@ -25,6 +26,26 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// Where the table of mounts does not name the place's own, as behind a changed root: the kernel's number of the filesystem
+// (linux/magic.h), by name where it is a common one.
+std::string filesystem_by_number(const fs::path& place) {
+  struct statfs status {};
+  if (::statfs(place.c_str(), &status) != 0) return "unknown";
+  switch (static_cast<uint32_t>(status.f_type)) {
+    case 0xEF53: return "ext4";
+    case 0x58465342: return "xfs";
+    case 0x9123683E: return "btrfs";
+    case 0xF2F52010: return "f2fs";
+    case 0x2FC12FC1: return "zfs";
+    case 0x01021994: return "tmpfs";
+    case 0x794C7630: return "overlay";
+    case 0x6969: return "nfs";
+    case 0x65735546: return "fuse";
+    case 0x9FA0: return "proc";
+    default: return fmt::format("number {:#x}", static_cast<uint32_t>(status.f_type));
+  }
+}
+
 void describe(const fs::path& place, DiskInfo& out) {
   struct stat status {};
   if (::stat(place.c_str(), &status) != 0) fail_errno(fmt::format("{}: cannot be examined", place.string()));
@@ -34,6 +55,8 @@ void describe(const fs::path& place, DiskInfo& out) {
     out.path = mount->point;
     out.filesystem = mount->type;
     source = mount->source;
+  } else {
+    out.filesystem = filesystem_by_number(place);
   }
   const BlockDevice device = describe_block_device("/", status.st_dev, source);
   for (const std::string& disk : device.disks) out.device += out.device.empty() ? disk : "+" + disk;
