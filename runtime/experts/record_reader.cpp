@@ -249,7 +249,6 @@ void RecordReader::on_piece(uint32_t slot, int result) {
     copy.busy_since = now;
     copy.window_s += busy_s;
     copy.window_bytes += piece.bytes;
-    counters_.busy_us += static_cast<uint64_t>(busy_s * 1e6);
     counters_.bytes += piece.bytes;
     if (copy.window_s >= kRateWindow_s) {
       const double rate = static_cast<double>(copy.window_bytes) / copy.window_s;
@@ -296,7 +295,6 @@ void RecordReader::finish(uint32_t index) {
     const Xxh128 found = xxh3_128({request.to, record.bytes});
     if (found != record.checksum) {
       const std::lock_guard lock(mutex_);
-      ++counters_.mismatches;
       if (attempt + 1 >= kAttemptsMax) failure = corrupt_failure(jobs_[index], found.hex());
       error = -1;
     }

@@ -49,8 +49,6 @@ struct ReaderCounters {
   uint64_t records = 0;
   uint64_t bytes = 0;
   uint64_t retries = 0;     // records read again after an error or a wrong checksum
-  uint64_t mismatches = 0;  // records that did not match their checksum when they came
-  uint64_t busy_us = 0;     // time with at least one read in flight, summed over copies
 };
 
 class RecordReader {

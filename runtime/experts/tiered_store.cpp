@@ -116,8 +116,7 @@ TieredStore::TieredStore(const Pack& pack, StoreOptions options)
       vram_(std::move(options.vram)),
       one_each_(shape_.experts, 1),
       guessed_(shape_.entries(), false),
-      by_layer_(shape_.layers),
-      uses_(shape_.entries(), 0) {
+      by_layer_(shape_.layers) {
   TIERPACK_CHECK(options.slots.vram_bytes() == 0 || (vram_ && vram_->size() >= options.slots.vram_bytes()));
   keep_out_.resize(shape_.layers, false);
   any_kept_out_ = std::find(keep_out_.begin(), keep_out_.end(), true) != keep_out_.end();
@@ -219,7 +218,6 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
   const std::lock_guard lock(mutex_);
   const bool begins = static_cast<int64_t>(layer) <= last_layer_ || last_layer_ < 0;
   if (vram_ && begins) choose_moves();
-  if (begins) tokens_ += route.tokens;
   last_layer_ = layer;
   const std::span<const uint32_t> counts =
       route.counts.empty() ? std::span<const uint32_t>(one_each_).first(experts.size()) : route.counts;
@@ -244,7 +242,6 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
   for (uint32_t i = 0; i < experts.size(); ++i) {
     const uint32_t entry = shape_.entry(layer, experts[i]);
     request.entries_.push_back(entry);
-    uses_[entry] += counts[i];
     counters_.guesses_right += guessed_[entry];
     const uint32_t slot = table_.find(entry);
     if (slot == kNone) {
@@ -253,22 +250,8 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
       continue;
     }
     const SlotTable::Slot& found = table_.slot(slot);
-    ++request.held_;
-    if (found.prefetched) {
-      ++counters_.prefetches_used;
-      gate_.on_outcome(true);
-      table_.mark_used(slot);
-    }
-    if (found.state == State::kReady) {
-      table_.pin(slot);
-      request.slots_[i] = slot;
-      request.ready_.push_back(i);
-      ++(found.tier == Tier::kVram ? own.vram_hits : own.ram_hits);
-    } else {
-      request.waiting_.push_back(i);
-      if (found.state == State::kLoading) reader_->promote(found.ticket);
-      ++own.late_hits;
-    }
+    ++(found.state != State::kReady ? own.late_hits : found.tier == Tier::kVram ? own.vram_hits : own.ram_hits);
+    take(request, i, slot);
   }
   own.requests += experts.size();
   judge_guesses();
@@ -317,6 +300,25 @@ void TieredStore::submit_batch() {
   batch_.clear();
 }
 
+// The record of the request's expert `index` is in `slot`, or on its way there.
+void TieredStore::take(Request& request, uint32_t index, uint32_t slot) {
+  const SlotTable::Slot& found = table_.slot(slot);
+  ++request.held_;
+  if (found.prefetched) {
+    ++counters_.prefetches_used;
+    gate_.on_outcome(true);
+    table_.mark_used(slot);
+  }
+  if (found.state == State::kReady) {
+    table_.pin(slot);
+    request.slots_[index] = slot;
+    request.ready_.push_back(index);
+  } else {
+    if (found.state == State::kLoading) reader_->promote(found.ticket);
+    request.waiting_.push_back(index);
+  }
+}
+
 // What has come or is coming, for a seed or for another request, is taken as it is.
 void TieredStore::take_present(Request& request) {
   size_t kept = request.pending_next_;
@@ -327,16 +329,7 @@ void TieredStore::take_present(Request& request) {
       request.pending_[kept++] = index;
       continue;
     }
-    ++request.held_;
-    table_.mark_used(slot);
-    if (table_.slot(slot).state == State::kReady) {
-      table_.pin(slot);
-      request.slots_[index] = slot;
-      request.ready_.push_back(index);
-    } else {
-      if (table_.slot(slot).state == State::kLoading) reader_->promote(table_.slot(slot).ticket);
-      request.waiting_.push_back(index);
-    }
+    take(request, index, slot);
   }
   request.pending_.resize(kept);
 }
@@ -459,20 +452,6 @@ SeedProgress TieredStore::seed_progress() const {
 std::vector<ExpertLayerCounters> TieredStore::layer_counters() const {
   const std::lock_guard lock(mutex_);
   return by_layer_;
-}
-
-std::vector<uint64_t> TieredStore::use_counts() const {
-  const std::lock_guard lock(mutex_);
-  return uses_;
-}
-
-uint64_t TieredStore::tokens() const {
-  const std::lock_guard lock(mutex_);
-  return tokens_;
-}
-
-std::string TieredStore::description() const {
-  return fmt::format("{}, {}", reader_->backend(), reader_->direct() ? "O_DIRECT" : "dropped behind");
 }
 
 void TieredStore::check() const {

@@ -65,13 +65,8 @@ class TieredStore final : public ExpertStore {
 
   // By the pack's expert layers, in their order.
   std::vector<ExpertLayerCounters> layer_counters() const;
-  // (layers, experts): tokens that chose each expert since the start.
-  std::vector<uint64_t> use_counts() const;
-  uint64_t tokens() const;
   void wait_until_seeded();
   void check() const;
-  std::string description() const;  // "io_uring, direct" for -v
-  double disk_bandwidth() const { return reader_->bandwidth(); }
 
  private:
   class Request;
@@ -89,6 +84,7 @@ class TieredStore final : public ExpertStore {
   std::span<const double> values() const { return any_kept_out_ ? std::span<const double>(values_) : policy_->values(); }
   void apply_rules();
   void judge_guesses();
+  void take(Request& request, uint32_t index, uint32_t slot);
   void take_present(Request& request);
   void load_pending(Request& request, bool must);
   void evict(uint32_t slot);
@@ -140,8 +136,6 @@ class TieredStore final : public ExpertStore {
 
   ExpertCounters counters_;
   std::vector<ExpertLayerCounters> by_layer_;
-  std::vector<uint64_t> uses_;
-  uint64_t tokens_ = 0;
 
   std::vector<Move> moves_;         // a ring of `move_count_` from `move_first_`
   size_t move_first_ = 0, move_count_ = 0;
