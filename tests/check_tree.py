@@ -21,7 +21,7 @@ ALLOWED = {
 # inside runtime/: folder -> folders of runtime it may include ("" is runtime/ itself)
 RUNTIME = {
     "device": set(),
-    "kernels": set(),
+    "kernels": {"device"},
     "experts": {"device"},
     "hardware": {"", "device", "kernels"},
     "text": set(),
@@ -72,8 +72,8 @@ def violations(root):
             if top == "calibrate" and to == "runtime" and header != "runtime/engine.h" and not header.startswith("runtime/text/"):
                 yield f"{path}: calibrate/ sees only runtime/engine.h and runtime/text/ ({header})"
             if top == "runtime" and to == "runtime":
-                here = path.split("/")[1] if path.count("/") == 2 else ""
-                there = header.split("/")[1] if header.count("/") == 2 else ""
+                here = path.split("/")[1] if path.count("/") >= 2 else ""
+                there = header.split("/")[1] if header.count("/") >= 2 else ""
                 if here != there and there not in RUNTIME.get(here, set()):
                     yield f"{path}: runtime/{here} must not include runtime/{there} ({header})"
 

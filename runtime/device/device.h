@@ -44,6 +44,12 @@ class PinnedBuffer {
   bool registered_ = false;
 };
 
+// Makes device `index` of enumerate() the one that this thread's buffers, streams and events belong to; the first until then. Every
+// thread that touches them calls it. Throws kCuda.
+void use_device(int index);
+// Bytes of device memory that are free now; 0 without a device.
+uint64_t free_device_bytes();
+
 // Device memory; never dereferenced by the host.
 class DeviceBuffer {
  public:
@@ -62,7 +68,7 @@ class DeviceBuffer {
 
 class Event;
 
-// An in-order queue of copies.
+// An in-order queue of copies and kernels. Work queued on two streams is ordered by events alone.
 class Stream {
  public:
   Stream();
@@ -72,9 +78,15 @@ class Stream {
   // Ranges are checked against the buffer. The host memory must stay valid until the copy has completed.
   void copy_to_device(DeviceBuffer& to, uint64_t offset, Bytes from);
   void copy_to_host(MutableBytes to, const DeviceBuffer& from, uint64_t offset);
+  // The same for addresses inside device buffers, which the caller vouches for.
+  void copy_to_device(void* to, Bytes from);
+  void copy_to_host(MutableBytes to, const void* from);
+  void copy_on_device(void* to, const void* from, uint64_t bytes);  // not overlapping
+  void clear(void* to, uint64_t bytes);                             // zero bytes
   void record(Event& event);
   void wait(const Event& event);  // later work of this stream waits
   void synchronize();             // blocks until everything queued has completed
+  void* handle() const { return handle_; }  // for launching kernels
 
  private:
   void* handle_ = nullptr;
@@ -88,6 +100,8 @@ class Event {
   ~Event();
   bool done() const;
   void synchronize() const;
+  // Time on the device from an earlier event to this one, both done.
+  double seconds_since(const Event& earlier) const;
 
  private:
   friend class Stream;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/memory_placement.h"
+#include "runtime/device/cuda_error.h"
 #include "runtime/device/device.h"
 
 namespace tierpack::device {
@@ -20,11 +21,7 @@ namespace {
   fail(kind, "{}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
-void check(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // the failure is reported here; later calls must not see it again
-  fail_cuda(what, status);
-}
+void check(cudaError_t status, const char* what) { check_cuda(status, what); }
 
 int device_count(cudaError_t& status) {
   int count = 0;
@@ -45,6 +42,12 @@ cudaStream_t stream_of(void* handle) { return static_cast<cudaStream_t>(handle);
 cudaEvent_t event_of(void* handle) { return static_cast<cudaEvent_t>(handle); }
 
 }  // namespace
+
+void check_cuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // the failure is reported here; later calls must not see it again
+  fail_cuda(what, status);
+}
 
 const char* backend_name() { return "cuda"; }
 
@@ -81,6 +84,16 @@ std::string unavailable_reason() {
   if (status == cudaErrorInsufficientDriver) return "no NVIDIA driver, or one too old for this build's CUDA runtime";
   if (status == cudaErrorNoDevice || status == cudaSuccess) return "the NVIDIA driver reports no device";
   return fmt::format("the CUDA runtime cannot start: {} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+void use_device(int index) { check(cudaSetDevice(index), "cannot select a CUDA device"); }
+
+uint64_t free_device_bytes() {
+  if (!has_device()) return 0;
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "cannot read the free memory of a CUDA device");
+  return free_bytes;
 }
 
 PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
@@ -174,6 +187,26 @@ void Stream::copy_to_host(MutableBytes to, const DeviceBuffer& from, uint64_t of
         "cannot copy from the GPU");
 }
 
+void Stream::copy_to_device(void* to, Bytes from) {
+  if (from.empty()) return;
+  check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(handle_)), "cannot copy to the GPU");
+}
+
+void Stream::copy_to_host(MutableBytes to, const void* from) {
+  if (to.empty()) return;
+  check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_of(handle_)), "cannot copy from the GPU");
+}
+
+void Stream::copy_on_device(void* to, const void* from, uint64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(handle_)), "cannot copy on the GPU");
+}
+
+void Stream::clear(void* to, uint64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemsetAsync(to, 0, bytes, stream_of(handle_)), "cannot clear memory of the GPU");
+}
+
 void Stream::record(Event& event) {
   check(cudaEventRecord(event_of(event.handle_), stream_of(handle_)), "cannot record a CUDA event");
 }
@@ -186,7 +219,7 @@ void Stream::synchronize() { check(cudaStreamSynchronize(stream_of(handle_)), "w
 
 Event::Event() {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cannot create a CUDA event");
+  check(cudaEventCreate(&event), "cannot create a CUDA event");
   handle_ = event;
 }
 
@@ -206,6 +239,12 @@ bool Event::done() const {
   if (status == cudaErrorNotReady) return false;
   check(status, "cannot query a CUDA event");
   return true;
+}
+
+double Event::seconds_since(const Event& earlier) const {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, event_of(earlier.handle_), event_of(handle_)), "cannot read the time between CUDA events");
+  return static_cast<double>(milliseconds) * 1e-3;
 }
 
 void Event::synchronize() const { check(cudaEventSynchronize(event_of(handle_)), "work before a CUDA event failed"); }

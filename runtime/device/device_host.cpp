@@ -22,6 +22,8 @@ std::byte* allocate(uint64_t bytes, const char* what) {
 const char* backend_name() { return "host"; }
 std::vector<DeviceInfo> enumerate() { return {}; }
 std::string unavailable_reason() { return "tierpack was built without CUDA"; }
+void use_device(int index) { fail(ErrorKind::kCuda, "device {} cannot be used: {}", index, unavailable_reason()); }
+uint64_t free_device_bytes() { return 0; }
 
 PinnedBuffer::PinnedBuffer(uint64_t bytes) : data_(allocate(bytes, "host")), bytes_(bytes) {}
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
@@ -59,6 +61,19 @@ void Stream::copy_to_host(MutableBytes to, const DeviceBuffer& from, uint64_t of
   if (!to.empty()) std::memcpy(to.data(), from.address() + offset, to.size());
 }
 
+void Stream::copy_to_device(void* to, Bytes from) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+void Stream::copy_to_host(MutableBytes to, const void* from) {
+  if (!to.empty()) std::memcpy(to.data(), from, to.size());
+}
+void Stream::copy_on_device(void* to, const void* from, uint64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+void Stream::clear(void* to, uint64_t bytes) {
+  if (bytes > 0) std::memset(to, 0, bytes);
+}
+
 void Stream::record(Event&) {}
 void Stream::wait(const Event&) {}
 void Stream::synchronize() {}
@@ -69,5 +84,6 @@ Event& Event::operator=(Event&& other) noexcept = default;
 Event::~Event() = default;
 bool Event::done() const { return true; }
 void Event::synchronize() const {}
+double Event::seconds_since(const Event&) const { return 0; }
 
 }  // namespace tierpack::device

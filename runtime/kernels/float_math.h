@@ -7,17 +7,24 @@
 // [-ln2/2, ln2/2], log1p 6e-9 on [sqrt(1/2) - 1, sqrt(2) - 1].
 #pragma once
 
+// Before functions that kernels of the GPU call as well.
+#ifdef __CUDACC__
+#define TIERPACK_HOST_DEVICE __host__ __device__
+#else
+#define TIERPACK_HOST_DEVICE
+#endif
+
 namespace tierpack::kernels {
 
 // 2^k for k in [-126, 127].
 template <typename F>
-inline F power_of_two(typename F::Int k) {
+TIERPACK_HOST_DEVICE inline F power_of_two(typename F::Int k) {
   return from_bits((k + F::Int::of(127)) << 23);
 }
 
 // e^x: within 1 ulp, +inf above 88.73, gradual underflow to 0 below -87.34, NaN for NaN.
 template <typename F>
-inline F exp(F x) {
+TIERPACK_HOST_DEVICE inline F exp(F x) {
   const F magic = F::of(12582912.0f);  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   x = select(less(x, F::of(-110.0f)), F::of(-110.0f), x);
   x = select(less(F::of(100.0f), x), F::of(100.0f), x);
@@ -39,7 +46,7 @@ inline F exp(F x) {
 
 // ln(1 + u) for u >= 0 and below 2^126: within 1 ulp.
 template <typename F>
-inline F log1p(F u) {
+TIERPACK_HOST_DEVICE inline F log1p(F u) {
   const F one = F::of(1.0f);
   const F w = one + u;
   const F lost = select(less(u, one), u - (w - one), one - (w - u));  // 1 + u == w + lost exactly
@@ -62,18 +69,18 @@ inline F log1p(F u) {
 }
 
 template <typename F>
-inline F sigmoid(F x) {
+TIERPACK_HOST_DEVICE inline F sigmoid(F x) {
   return F::of(1.0f) / (F::of(1.0f) + exp(F::of(0.0f) - x));
 }
 
 template <typename F>
-inline F silu(F x) {
+TIERPACK_HOST_DEVICE inline F silu(F x) {
   return x / (F::of(1.0f) + exp(F::of(0.0f) - x));
 }
 
 // ln(1 + e^x); x itself above 20.
 template <typename F>
-inline F softplus(F x) {
+TIERPACK_HOST_DEVICE inline F softplus(F x) {
   const F limit = F::of(20.0f);
   const auto large = less(limit, x);
   return select(large, x, log1p(exp(select(large, limit, x))));
