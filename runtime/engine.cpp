@@ -197,9 +197,7 @@ class LoadedEngine final : public Engine {
 
 class LoadedSession final : public Session {
  public:
-  explicit LoadedSession(LoadedEngine& engine)
-      : engine_(engine), state_(engine.config(), engine.options().context,
-                               engine.options().kv) {
+  explicit LoadedSession(LoadedEngine& engine) : engine_(engine), state_(engine.model().new_state(engine.options().kv)) {
     tokens_.reserve(capacity());
   }
 
@@ -225,11 +223,11 @@ class LoadedSession final : public Session {
   }
 
   uint32_t length() const override { return static_cast<uint32_t>(tokens_.size()); }
-  uint32_t capacity() const override { return state_.capacity(); }
+  uint32_t capacity() const override { return state_->capacity(); }
   const std::vector<uint32_t>& tokens() const override { return tokens_; }
   void clear() override {
     tokens_.clear();
-    state_.clear();
+    state_->clear();
     broken_ = false;
   }
   void set_observer(ForwardObserver* observer) override { observer_ = observer; }
@@ -257,7 +255,7 @@ class LoadedSession final : public Session {
     Learner* const learner = engine_.learner();
     if (learner != nullptr) learner->observe_for(observer_);
     ForwardObserver* const observer = learner != nullptr ? learner : observer_;
-    engine_.model().forward({tokens_, first, static_cast<uint32_t>(piece.size()), observer}, state_);
+    engine_.model().forward({tokens_, first, static_cast<uint32_t>(piece.size()), observer}, *state_);
     broken_ = false;
     if (learner != nullptr) learner->end_tokens(static_cast<uint32_t>(piece.size()));
   }
@@ -278,7 +276,7 @@ class LoadedSession final : public Session {
   }
 
   LoadedEngine& engine_;
-  model::SessionState state_;
+  std::unique_ptr<model::SessionState> state_;
   std::vector<uint32_t> tokens_;
   ForwardObserver* observer_ = nullptr;
   bool broken_ = false;

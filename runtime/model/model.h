@@ -1,5 +1,4 @@
-// A model: weights, graph and scratch memory of one architecture. Each architecture is one file that reads like its paper
-// (qwen4exp.cpp, qwen3moe.cpp) over the operations beside it.
+// A model: weights, graph and scratch memory of one architecture, on the CPU (host_model.h) or on a GPU (gpu/device_model.h).
 #pragma once
 
 #include <cstdint>
@@ -30,47 +29,22 @@ struct ModelParts {
   experts::ReaderOptions reader;  // of the lookup tables' rows
 };
 
+// One forward pass at a time.
 class Model {
  public:
   virtual ~Model() = default;
 
+  // An empty session's state, where this model computes. Throws kCapacity.
+  virtual std::unique_ptr<SessionState> new_state(kernels::KvType kv_type) const = 0;
+
   // Computes the chunk: moves `state` to its end and leaves the streams of its tokens for logits(). If it throws, the state
   // is of no further use until cleared.
-  void forward(const Chunk& chunk, SessionState& state);
+  virtual void forward(const Chunk& chunk, SessionState& state) = 0;
 
   // Logits of tokens [first, first + count) of the last forward, count <= logit_rows(): (count, vocab), valid until the
   // next call of either.
-  std::span<const float> logits(uint32_t first, uint32_t count);
-  uint32_t logit_rows() const { return workspace_.logit_rows; }
-
-  const ModelConfig& config() const { return parts_.pack.config(); }
-
- protected:
-  explicit Model(ModelParts parts);
-
-  // The chunk's tokens are known: what depends on nothing else may begin.
-  virtual void prepare(const Pass& pass) { (void)pass; }
-  virtual void run_blocks(const Pass& pass, SessionState& state) = 0;
-  // The vectors that enter the output product: streams -> ws.x, rows [first, first + count).
-  virtual void run_head(const Pass& pass, uint32_t first, uint32_t count) = 0;
-
-  const ModelParts& parts() const { return parts_; }
-  const ModelWeights& weights() const { return parts_.weights; }
-  // The trunk block after `block`, or null after the last.
-  const BlockWeights* following(const BlockWeights& block) const {
-    const BlockWeights* const next = &block + 1;
-    return next == parts_.weights.blocks.data() + parts_.weights.blocks.size() ? nullptr : next;
-  }
-
- private:
-  Pass pass_over(const Chunk& chunk) { return {compute_, config(), chunk, workspace_, inv_freq_.data()}; }
-
-  ModelParts parts_;
-  Compute compute_;
-  std::vector<float> inv_freq_;
-  CarvedMemory memory_;
-  Workspace workspace_;
-  Chunk last_;
+  virtual std::span<const float> logits(uint32_t first, uint32_t count) = 0;
+  virtual uint32_t logit_rows() const = 0;
 };
 
 // The model of the pack's architecture. Throws kUnsupported for sizes beyond what the graph is built for.
@@ -78,6 +52,9 @@ std::unique_ptr<Model> make_model(ModelParts parts);
 
 // Bytes of scratch memory that a model takes for these sizes.
 uint64_t workspace_bytes(const ModelConfig& config, uint32_t chunk, uint32_t capacity);
+
+// Throws kUnsupported for sizes that no graph is built for.
+void require_within_limits(const Pack& pack);
 
 std::unique_ptr<Model> make_qwen3moe(ModelParts parts);
 std::unique_ptr<Model> make_qwen4exp(ModelParts parts);

@@ -1,16 +1,16 @@
 // qwen3moe: Qwen3-30B-A3B and its larger siblings. A plain residual, RMSNorm before attention and experts, attention with
 // normalised queries and keys.
 #include "runtime/model/attention.h"
-#include "runtime/model/model.h"
+#include "runtime/model/host_model.h"
 #include "runtime/model/moe.h"
 
 namespace tierpack::model {
 
 namespace {
 
-class Qwen3Moe final : public Model {
+class Qwen3Moe final : public HostModel {
  public:
-  explicit Qwen3Moe(ModelParts parts) : Model(std::move(parts)) {}
+  explicit Qwen3Moe(ModelParts parts) : HostModel(std::move(parts)) {}
 
  private:
   void run_blocks(const Pass& pass, SessionState& state) override {

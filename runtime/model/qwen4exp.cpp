@@ -6,7 +6,7 @@
 #include "runtime/model/attention.h"
 #include "runtime/model/gdn.h"
 #include "runtime/model/hyper_connection.h"
-#include "runtime/model/model.h"
+#include "runtime/model/host_model.h"
 #include "runtime/model/moe.h"
 #include "runtime/model/ple.h"
 
@@ -14,9 +14,9 @@ namespace tierpack::model {
 
 namespace {
 
-class Qwen4Exp final : public Model {
+class Qwen4Exp final : public HostModel {
  public:
-  explicit Qwen4Exp(ModelParts given) : Model(std::move(given)) {
+  explicit Qwen4Exp(ModelParts given) : HostModel(std::move(given)) {
     if (weights().ple.table != nullptr) rows_.emplace(parts().pack, parts().reader, experts::kRowCacheBytes);
   }
 

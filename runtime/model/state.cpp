@@ -1,12 +1,30 @@
 #include "runtime/model/state.h"
 
 #include <cstring>
+#include <utility>
 
 namespace tierpack::model {
 
+namespace {
+
+class HostStateMemory final : public StateMemory {
+ public:
+  explicit HostStateMemory(uint64_t bytes) : memory_(bytes) {}
+  std::byte* data() override { return memory_.data(); }
+  void zero(uint64_t bytes) override { std::memset(memory_.data(), 0, bytes); }
+
+ private:
+  CarvedMemory memory_;
+};
+
+}  // namespace
+
 SessionState::SessionState(const ModelConfig& config, uint32_t capacity, kernels::KvType kv_type)
-    : capacity_(capacity), kv_type_(kv_type), memory_(bytes(config, capacity, kv_type)) {
-  Carver carver(memory_.data());
+    : SessionState(config, capacity, kv_type, std::make_unique<HostStateMemory>(bytes(config, capacity, kv_type))) {}
+
+SessionState::SessionState(const ModelConfig& config, uint32_t capacity, kernels::KvType kv_type, std::unique_ptr<StateMemory> memory)
+    : capacity_(capacity), kv_type_(kv_type), memory_(std::move(memory)) {
+  Carver carver(memory_->data());
   arrays_ = carve(carver, config, capacity, kv_type);
   clear();
 }
@@ -52,7 +70,7 @@ SessionState::Arrays SessionState::carve(Carver& carver, const ModelConfig& c, u
 }
 
 void SessionState::clear() {
-  if (arrays_.zeroed_bytes > 0) std::memset(memory_.data(), 0, arrays_.zeroed_bytes);
+  if (arrays_.zeroed_bytes > 0) memory_->zero(arrays_.zeroed_bytes);
 }
 
 }  // namespace tierpack::model

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "formats/model_config.h"
@@ -29,10 +30,20 @@ struct PleState {
   float* conv = nullptr;  // ((kernel - 1) * ngram, W): the last inputs of the dilated convolution, oldest first
 };
 
+// The memory of a state: the host's, or a device's, which the host does not read.
+class StateMemory {
+ public:
+  virtual ~StateMemory() = default;
+  virtual std::byte* data() = 0;
+  virtual void zero(uint64_t bytes) = 0;  // the first `bytes`
+};
+
 class SessionState {
  public:
   // Room for `capacity` tokens. Throws kCapacity when there is no such memory. `config` must outlive the state.
   SessionState(const ModelConfig& config, uint32_t capacity, kernels::KvType kv_type);
+  // The same in `memory` of bytes(config, capacity, kv_type).
+  SessionState(const ModelConfig& config, uint32_t capacity, kernels::KvType kv_type, std::unique_ptr<StateMemory> memory);
 
   // Bytes that a state of this size takes.
   static uint64_t bytes(const ModelConfig& config, uint32_t capacity, kernels::KvType kv_type);
@@ -57,7 +68,7 @@ class SessionState {
 
   uint32_t capacity_;
   kernels::KvType kv_type_;
-  CarvedMemory memory_;
+  std::unique_ptr<StateMemory> memory_;
   Arrays arrays_;
 };
 
