@@ -19,6 +19,7 @@ class SimVram final : public VramMemory {
   void copy_in(uint64_t offset, Bytes from) override { copy(memory_.bytes().subspan(offset, from.size()), from); }
   void copy_out(uint64_t offset, MutableBytes to) override { copy(to, memory_.bytes().subspan(offset, to.size())); }
   const std::byte* address(uint64_t offset) const override { return memory_.bytes().data() + offset; }
+  bool host_readable() const override { return true; }
   const char* name() const override { return "sim"; }
 
  private:

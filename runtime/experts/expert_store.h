@@ -71,6 +71,7 @@ class ExpertStore {
       virtual int next_ready() = 0;
       virtual int poll_ready() = 0;
       virtual Bytes record(int index) const = 0;
+      virtual bool on_device(int index) const { return (void)index, false; }
       virtual void done(int index) = 0;
       virtual void release() = 0;
 
@@ -85,6 +86,9 @@ class ExpertStore {
     // The bytes of the expert's record (layout: formats/pack.h, ExpertLayer), at least 64-byte aligned. Valid after
     // this index was returned, until it is done.
     Bytes record(int index) const { return impl_->record(index); }
+    // Whether record(index) is an address of a device, which the host cannot read. Such a record must not be done before the kernels
+    // that read it are.
+    bool on_device(int index) const { return impl_->on_device(index); }
     // Gives one record back early. A request for more experts than the store has room for goes on only as records are
     // given back; kLeaseRecords of a layer can always be held at once.
     void done(int index) { impl_->done(index); }
@@ -100,6 +104,9 @@ class ExpertStore {
 
   // `experts`: distinct ids of block `layer`, in any order. Leases must be gone before the store is.
   virtual Lease acquire(uint32_t layer, std::span<const uint32_t> experts, const RouteCounts& route = {}) = 0;
+  // Device addresses of every record of block `layer`, by expert, when all of them lie in a device's memory for good: they may then be
+  // read without a lease. False, and nothing written, when not (yet).
+  virtual bool device_addresses(uint32_t layer, std::span<uint64_t> addresses) const { return (void)layer, (void)addresses, false; }
   // Whether a guess about block `layer` may save time; asking is cheap.
   virtual bool wants_guess(uint32_t layer) const { return (void)layer, false; }
   // A guess that these experts, likeliest first, will be asked for soon; never blocks.

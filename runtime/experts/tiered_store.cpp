@@ -39,6 +39,10 @@ class TieredStore::Request final : public ExpertStore::Lease::Impl {
     const Record& record = store_.pack_.manifest().records[store_.record_of(entries_[static_cast<size_t>(index)])];
     return store_.slot_memory(store_.table_.slot(slot)).first(record.bytes);
   }
+  bool on_device(int index) const override {
+    const SlotTable::Slot& slot = store_.table_.slot(slots_[static_cast<size_t>(index)]);
+    return slot.tier == Tier::kVram && !store_.vram_->host_readable();
+  }
   void done(int index) override {
     const std::lock_guard lock(store_.mutex_);
     give_back(static_cast<size_t>(index));
@@ -136,6 +140,7 @@ TieredStore::TieredStore(const Pack& pack, StoreOptions options)
   for (const ExpertSlots::Class& c : options.slots.classes) {
     uint64_t records = 0;
     for (const uint32_t layer : c.layers) records += pack.manifest().expert_layers[layer].experts;
+    vram_holds_.push_back(c.vram_slots >= records);
     holds_all_ = holds_all_ && c.ram_slots + c.vram_slots >= records;
     slots += c.ram_slots + c.vram_slots;
   }
@@ -260,6 +265,27 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
     load_pending(request, false);
   }
   return Lease(request);
+}
+
+// With every record of a size class in VRAM there is none in RAM to change places with.
+bool TieredStore::device_addresses(uint32_t block, std::span<uint64_t> addresses) const {
+  const uint32_t layer = layer_index(block);
+  const uint32_t class_index = table_.class_of_layer(layer);
+  if (!vram_ || vram_->host_readable() || !vram_holds_[class_index]) return false;
+  const std::lock_guard lock(mutex_);
+  for (uint32_t i = 0; i < shape_.layers; ++i) {
+    if (table_.class_of_layer(i) != class_index) continue;
+    for (uint32_t expert = 0; expert < pack_.manifest().expert_layers[i].experts; ++expert) {
+      const uint32_t slot = table_.find(shape_.entry(i, expert));
+      if (slot == kNone || table_.slot(slot).tier != Tier::kVram || table_.slot(slot).state != State::kReady) return false;
+    }
+  }
+  TIERPACK_CHECK(addresses.size() == pack_.manifest().expert_layers[layer].experts);
+  for (uint32_t expert = 0; expert < addresses.size(); ++expert) {
+    const SlotTable::Slot& slot = table_.slot(table_.find(shape_.entry(layer, expert)));
+    addresses[expert] = reinterpret_cast<uint64_t>(vram_->address(slot.offset));
+  }
+  return true;
 }
 
 // The values that decide, with layers that are kept out at the bottom.

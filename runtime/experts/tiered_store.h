@@ -58,6 +58,7 @@ class TieredStore final : public ExpertStore {
   ~TieredStore() override;
 
   Lease acquire(uint32_t layer, std::span<const uint32_t> experts, const RouteCounts& route = {}) override;
+  bool device_addresses(uint32_t layer, std::span<uint64_t> addresses) const override;
   bool wants_guess(uint32_t layer) const override;
   void prefetch(uint32_t layer, std::span<const uint32_t> experts) override;
   ExpertCounters counters() const override;
@@ -124,6 +125,7 @@ class TieredStore final : public ExpertStore {
   std::vector<uint32_t> guess_list_;
 
   bool holds_all_ = false;          // no record ever needs to leave
+  std::vector<bool> vram_holds_;    // by class: VRAM has a slot for every record
   std::vector<uint32_t> seed_order_;
   std::vector<bool> seed_slot_;     // by slot: a seed is being read into it
   size_t seed_next_ = 0;

@@ -71,6 +71,12 @@ struct Activations {
             scale == nullptr ? nullptr : scale + blocks,
             sum == nullptr ? nullptr : sum + blocks};
   }
+  // The same without the rows before `row`.
+  Activations from_row(size_t row) const {
+    const size_t blocks = row * (n / 32);
+    return {n, x == nullptr ? nullptr : x + row * n, q == nullptr ? nullptr : q + row * n, scale == nullptr ? nullptr : scale + blocks,
+            sum == nullptr ? nullptr : sum + blocks};
+  }
   // Quantises elements [begin, end) of the whole (tokens, n) array; both multiples of 32, and n too.
   void quantize(const Compute& c, size_t begin, size_t end) const {
     c.k.quantize(x + begin, static_cast<uint32_t>(end - begin), q + begin, scale + begin / 32, sum + begin / 32);

@@ -6,58 +6,13 @@
 #include "base/error.h"
 #include "runtime/experts/expert_slots.h"
 #include "runtime/engine.h"
+#include "runtime/model/expert_jobs.h"
 
 namespace tierpack::model {
 
 namespace {
 
-// One expert and the rows of activations it is applied to.
-struct ExpertJob {
-  MatrixView gate, up, down;
-  kernels::ActivationView input;  // (tokens, D)
-  float* gate_out = nullptr;      // (tokens, F)
-  float* up_out = nullptr;        // (tokens, F)
-  Activations hidden;             // (tokens, columns of down), its row 0 the job's first
-  float* out = nullptr;           // (tokens, D)
-};
-
-// Experts computed together: enough to keep a team busy, few enough to live on the stack; the store can always hold as
-// many routed ones.
-constexpr size_t kJobs = kLeaseRecords;
-
-Activations from_row(const Activations& a, size_t row) {
-  const kernels::ActivationView v = a.view(row, 0);
-  return {a.n, const_cast<float*>(v.x), const_cast<int8_t*>(v.q), const_cast<float*>(v.scale),
-          const_cast<int32_t*>(v.sum)};
-}
-
-// down (silu(gate x) * up x) of every job, in two loops over blocks of rows of all jobs.
-void run_experts(const Pass& pass, std::span<const ExpertJob> jobs) {
-  const Compute& c = pass.compute;
-  std::array<Product, kJobs> first{};
-  std::array<Product, kJobs> second{};
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const ExpertJob& job = jobs[i];
-    first[i] = {&job.gate, job.input, job.gate_out, job.gate.rows};
-    second[i] = {&job.down, job.hidden.view(0, job.input.tokens), job.out, job.down.rows};
-  }
-  // The piece that has a block of gate rows computes the same rows of up, then their hidden values.
-  run_products(c, std::span(first).first(jobs.size()), [&](size_t i, uint32_t begin, uint32_t end) {
-    const ExpertJob& job = jobs[i];
-    const size_t ff = job.gate.rows;
-    multiply(c, job.up, begin, end, job.input, job.up_out, ff);
-    // Rows of down may be filled up to whole blocks: zeros there meet zeros here.
-    const size_t filled = end == ff ? job.hidden.n - ff : 0;
-    for (size_t t = 0; t < job.input.tokens; ++t) {
-      const size_t at = t * ff + begin;
-      const size_t to = t * job.hidden.n + begin;
-      c.k.silu_mul(job.gate_out + at, job.up_out + at, end - begin, job.hidden.x + to);
-      std::fill_n(job.hidden.x + to + (end - begin), filled, 0.0f);
-      if (reads_quantised(c, job.down)) job.hidden.quantize(c, to, to + (end - begin) + filled);
-    }
-  });
-  run_products(c, std::span(second).first(jobs.size()));
-}
+constexpr size_t kJobs = kExpertJobs;
 
 // Router of every token: ids and weights, largest first.
 void route(const Pass& pass, const MoeWeights& w, uint32_t block) {
@@ -141,33 +96,20 @@ void gather(const Pass& pass, const MoeWeights& w) {
   });
 }
 
-// One matrix of an expert's record with its scales, from the record or one of `scales`; bind_weights has checked them.
-MatrixView matrix_of(const ExpertPart& p, Bytes record, const float* scales, uint32_t expert) {
-  MatrixView w{p.dtype, record.data() + p.offset, static_cast<uint32_t>(p.out),
-               static_cast<uint32_t>(stored_elements(p.dtype, p.in))};
-  if (p.scale_rows > 0) {
-    const auto* own = reinterpret_cast<const float*>(record.data() + p.scale_offset);
-    TIERPACK_CHECK(set_scales(w, own, p.scale_rows, p.scale_columns));
-  } else if (scales != nullptr) {
-    TIERPACK_CHECK(set_scales(w, scales + expert, 1, 1));
-  }
-  return w;
-}
-
 ExpertJob routed_job(const Pass& pass, const MoeWeights& w, uint32_t expert, Bytes record) {
   const MoeScratch& s = pass.ws.moe;
   const size_t row = s.first_row[expert];
   const uint32_t count = s.first_row[expert + 1] - s.first_row[expert];
   const size_t ff = pass.config.expert_ff;
   ExpertJob job;
-  job.gate = matrix_of(w.experts->gate, record, w.gate_scales, expert);
-  job.up = matrix_of(w.experts->up, record, w.up_scales, expert);
-  job.down = matrix_of(w.experts->down, record, w.down_scales, expert);
+  job.gate = expert_matrix(w.experts->gate, record.data(), w.gate_scales, expert);
+  job.up = expert_matrix(w.experts->up, record.data(), w.up_scales, expert);
+  job.down = expert_matrix(w.experts->down, record.data(), w.down_scales, expert);
   // One token: its experts all read the same vector.
   job.input = pass.chunk.tokens == 1 ? pass.ws.x.view(0, 1) : s.input.view(row, count);
   job.gate_out = s.gate + row * ff;
   job.up_out = s.up + row * ff;
-  job.hidden = from_row(s.hidden, row);
+  job.hidden = s.hidden.from_row(row);
   job.hidden.n = job.down.cols;
   job.out = s.out + row * pass.config.hidden;
   return job;
@@ -237,7 +179,7 @@ void mixture_of_experts(const Pass& pass, const MoeWeights& w, ExpertStore& stor
       held[held_count++] = index;
       ++done;
     }
-    run_experts(pass, std::span(jobs).first(count));
+    run_experts(pass.compute, std::span<const ExpertJob>(jobs).first(count));
     for (size_t i = 0; i < held_count; ++i) lease.done(held[i]);
     count = held_count = 0;
   }

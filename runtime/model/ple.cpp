@@ -8,32 +8,14 @@ namespace tierpack::model {
 
 namespace {
 
-void token_rows(const Pass& pass, size_t t, std::span<uint64_t> rows) {
-  ngram_rows(pass.config.ple, pass.chunk.timeline.first(pass.chunk.position(t) + size_t{1}), rows.first(pass.config.ple.heads()));
+void token_rows(const ModelConfig::Ple& c, const Chunk& chunk, size_t t, std::span<uint64_t> rows) {
+  ngram_rows(c, chunk.timeline.first(chunk.position(t) + size_t{1}), rows.first(c.heads()));
 }
 
-void request_token(const Pass& pass, experts::RowStore& store, const PleWeights& w, size_t t) {
+void request_token(const ModelConfig::Ple& c, const Chunk& chunk, experts::RowStore& store, const PleWeights& w, size_t t) {
   std::array<uint64_t, kMaxNgramHeads> rows{};
-  token_rows(pass, t, rows);
-  store.request(*w.table, std::span(rows).first(pass.config.ple.heads()));
-}
-
-// e of every token: one row of the table per head, end to end.
-// Rows of later tokens are on their way while one token's are decoded.
-void read_embeddings(const Pass& pass, experts::RowStore& store, const PleWeights& w) {
-  const ModelConfig::Ple& c = pass.config.ple;
-  const Activations& e = pass.ws.ple.embedding;
-  std::array<uint64_t, kMaxNgramHeads> rows{};
-  std::array<std::byte, kMaxNgramRowBytes> row{};
-  const size_t ahead = std::max<size_t>(1, store.window() / c.heads());
-  for (size_t t = 0; t < pass.chunk.tokens; ++t) {
-    if (t + ahead < pass.chunk.tokens) request_token(pass, store, w, t + ahead);
-    token_rows(pass, t, rows);
-    for (uint32_t h = 0; h < c.heads(); ++h) {
-      store.read(*w.table, rows[h], std::span(row).first(w.table->row_bytes));
-      pass.compute.k.decode_row(w.table->dtype, row.data(), c.head_dim, e.row(t) + size_t{h} * c.head_dim);
-    }
-  }
+  token_rows(c, chunk, t, rows);
+  store.request(*w.table, std::span(rows).first(c.heads()));
 }
 
 // Gated value of every stream of one token, and its normalised copy, the convolution's input.
@@ -74,9 +56,25 @@ void ngram_rows(const ModelConfig::Ple& c, std::span<const uint32_t> timeline, s
   }
 }
 
-void request_ngram_rows(const Pass& pass, experts::RowStore& rows, const PleWeights& w) {
-  const size_t ahead = std::max<size_t>(1, rows.window() / pass.config.ple.heads());
-  for (size_t t = 0; t < std::min<size_t>(ahead, pass.chunk.tokens); ++t) request_token(pass, rows, w, t);
+void request_ngram_rows(const ModelConfig::Ple& c, const Chunk& chunk, experts::RowStore& rows, const PleWeights& w) {
+  const size_t ahead = std::max<size_t>(1, rows.window() / c.heads());
+  for (size_t t = 0; t < std::min<size_t>(ahead, chunk.tokens); ++t) request_token(c, chunk, rows, w, t);
+}
+
+void read_ngram_rows(const kernels::KernelTable& k, const ModelConfig::Ple& c, const Chunk& chunk, experts::RowStore& store,
+                     const PleWeights& w, float* e) {
+  std::array<uint64_t, kMaxNgramHeads> rows{};
+  std::array<std::byte, kMaxNgramRowBytes> row{};
+  const size_t ahead = std::max<size_t>(1, store.window() / c.heads());
+  for (size_t t = 0; t < chunk.tokens; ++t) {
+    // Rows of later tokens are on their way while one token's are decoded.
+    if (t + ahead < chunk.tokens) request_token(c, chunk, store, w, t + ahead);
+    token_rows(c, chunk, t, rows);
+    for (uint32_t h = 0; h < c.heads(); ++h, e += c.head_dim) {
+      store.read(*w.table, rows[h], std::span(row).first(w.table->row_bytes));
+      k.decode_row(w.table->dtype, row.data(), c.head_dim, e);
+    }
+  }
 }
 
 void add_ngram_embedding(const Pass& pass, experts::RowStore& rows, const PleWeights& w, const PleState& state) {
@@ -86,7 +84,7 @@ void add_ngram_embedding(const Pass& pass, experts::RowStore& rows, const PleWei
   const uint32_t wide = pass.config.hc.streams * pass.config.hidden;
   PleScratch& s = pass.ws.ple;
 
-  read_embeddings(pass, rows, w);
+  read_ngram_rows(k, c, pass.chunk, rows, w, s.embedding.x);
   quantize_for(pass.compute, s.embedding, tokens, w.key, w.value);
   const kernels::ActivationView e = s.embedding.view(0, tokens);
   const Product products[] = {{&w.key, e, s.key, wide}, {&w.value, e, s.value, pass.config.hidden}};

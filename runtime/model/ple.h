@@ -25,6 +25,9 @@ void ngram_rows(const ModelConfig::Ple& config, std::span<const uint32_t> timeli
 void add_ngram_embedding(const Pass& pass, experts::RowStore& rows, const PleWeights& weights, const PleState& state);
 
 // Begins to read the rows of the chunk's first tokens.
-void request_ngram_rows(const Pass& pass, experts::RowStore& rows, const PleWeights& weights);
+void request_ngram_rows(const ModelConfig::Ple& config, const Chunk& chunk, experts::RowStore& rows, const PleWeights& weights);
+// e (T, heads * head_dim) of every token: one row of the table per head, end to end.
+void read_ngram_rows(const kernels::KernelTable& k, const ModelConfig::Ple& config, const Chunk& chunk, experts::RowStore& store,
+                     const PleWeights& weights, float* e);
 
 }  // namespace tierpack::model

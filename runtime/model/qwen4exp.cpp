@@ -22,7 +22,7 @@ class Qwen4Exp final : public HostModel {
 
  private:
   void prepare(const Pass& pass) override {
-    if (rows_) request_ngram_rows(pass, *rows_, weights().ple);
+    if (rows_) request_ngram_rows(pass.config.ple, pass.chunk, *rows_, weights().ple);
   }
 
   void run_blocks(const Pass& pass, SessionState& state) override {

@@ -8,18 +8,8 @@ namespace {
 
 // Logits computed at a time: at most this many values, at least one token.
 constexpr uint64_t kLogitValues = uint64_t{2} << 20;
-
-Activations take_activations(Carver& carver, uint64_t rows, uint64_t n) {
-  Activations a;
-  a.n = static_cast<uint32_t>(n);
-  a.x = carver.take<float>(rows * n);
-  if (n % 32 == 0) {  // otherwise no quantised weight can read it
-    a.q = carver.take<int8_t>(rows * n);
-    a.scale = carver.take<float>(rows * (n / 32));
-    a.sum = carver.take<int32_t>(rows * (n / 32));
-  }
-  return a;
-}
+// Rows of an expert's down matrix are filled up to whole blocks of NVFP4.
+constexpr uint64_t kHiddenColumns = 64;
 
 HyperScratch take_hyper(Carver& carver, const ModelConfig& c, uint64_t tokens) {
   const uint64_t wide = uint64_t{c.hc.streams} * c.hidden;
@@ -31,7 +21,7 @@ HyperScratch take_hyper(Carver& carver, const ModelConfig& c, uint64_t tokens) {
   return s;
 }
 
-AttentionScratch take_attention(Carver& carver, const ModelConfig& c, uint64_t tokens, uint64_t capacity) {
+AttentionScratch take_attention(Carver& carver, const ModelConfig& c, uint64_t tokens, uint64_t capacity, uint64_t sparse_queries) {
   const uint64_t query = uint64_t{c.heads} * c.head_dim;
   const uint64_t key = uint64_t{c.kv_heads} * c.head_dim;
   const bool gated = c.architecture == Architecture::kQwen4Exp;
@@ -50,13 +40,13 @@ AttentionScratch take_attention(Carver& carver, const ModelConfig& c, uint64_t t
   if (largest_ratio == 0) return s;
   s.index_q = carver.take<float>(tokens * c.indexer.heads * c.indexer.head_dim);
   s.index_raw = carver.take<float>((tokens + largest_ratio - 1) * c.indexer.head_dim);
-  s.scores = carver.take<float>(kSparseQueries * (capacity / smallest_ratio));
+  s.scores = carver.take<float>(sparse_queries * (capacity / smallest_ratio));
   // A budget above the capacity is never exceeded, and nothing is selected.
   const uint64_t budget = std::min<uint64_t>(c.indexer.budget, capacity);
-  s.picked = carver.take<uint32_t>(kSparseQueries * (budget / smallest_ratio));
+  s.picked = carver.take<uint32_t>(sparse_queries * (budget / smallest_ratio));
   s.visible_stride = budget + largest_ratio - 1;
-  s.visible = carver.take<uint32_t>(kSparseQueries * s.visible_stride);
-  s.visible_count = carver.take<uint32_t>(kSparseQueries);
+  s.visible = carver.take<uint32_t>(sparse_queries * s.visible_stride);
+  s.visible_count = carver.take<uint32_t>(sparse_queries);
   return s;
 }
 
@@ -73,10 +63,7 @@ GdnScratch take_gdn(Carver& carver, const ModelConfig& c, uint64_t tokens) {
   return s;
 }
 
-// Rows of an expert's down matrix are filled up to whole blocks of NVFP4.
-constexpr uint64_t kHiddenColumns = 64;
-
-MoeScratch take_moe(Carver& carver, const ModelConfig& c, uint64_t tokens) {
+MoeScratch take_moe(Carver& carver, const ModelConfig& c, uint64_t tokens, bool gathers) {
   const uint64_t pairs = tokens * c.experts_used;
   MoeScratch s;
   s.router = carver.take<float>(tokens * c.experts);
@@ -88,10 +75,10 @@ MoeScratch take_moe(Carver& carver, const ModelConfig& c, uint64_t tokens) {
   s.requested = carver.take<uint32_t>(c.experts);
   s.counts = carver.take<uint32_t>(c.experts);
   s.guess = carver.take<uint32_t>(c.experts_used);
-  if (tokens > 1) s.input = take_activations(carver, pairs, c.hidden);
+  if (gathers && tokens > 1) s.input = take_activations(carver, pairs, c.hidden);
   s.gate = carver.take<float>(pairs * c.expert_ff);
   s.up = carver.take<float>(pairs * c.expert_ff);
-  s.hidden = take_activations(carver, pairs, static_cast<uint32_t>(align_up(c.expert_ff, kHiddenColumns)));
+  s.hidden = take_activations(carver, pairs, expert_hidden_columns(c));
   s.out = carver.take<float>(pairs * c.hidden);
   if (c.shared_ff > 0) {
     s.shared_weight = carver.take<float>(tokens);
@@ -118,12 +105,31 @@ PleScratch take_ple(Carver& carver, const ModelConfig& c, uint64_t tokens) {
 
 }  // namespace
 
-Workspace Workspace::carve(Carver& carver, const ModelConfig& c, uint32_t tokens, uint32_t capacity) {
+Activations take_activations(Carver& carver, uint64_t rows, uint64_t n) {
+  Activations a;
+  a.n = static_cast<uint32_t>(n);
+  a.x = carver.take<float>(rows * n);
+  if (n % 32 == 0) {  // otherwise no quantised weight can read it
+    a.q = carver.take<int8_t>(rows * n);
+    a.scale = carver.take<float>(rows * (n / 32));
+    a.sum = carver.take<int32_t>(rows * (n / 32));
+  }
+  return a;
+}
+
+uint32_t logit_rows(const ModelConfig& c, uint32_t tokens) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(kLogitValues / c.vocab, 1, tokens));
+}
+
+uint32_t expert_hidden_columns(const ModelConfig& c) { return static_cast<uint32_t>(align_up(c.expert_ff, kHiddenColumns)); }
+
+Workspace Workspace::carve(Carver& carver, const ModelConfig& c, uint32_t tokens, uint32_t capacity, WorkspacePlace place) {
+  const bool device = place == WorkspacePlace::kDevice;
   const bool hyper = c.hc.streams > 0;
   const uint64_t wide = uint64_t{hyper ? c.hc.streams : 1} * c.hidden;
   Workspace w;
   w.tokens = tokens;
-  w.logit_rows = static_cast<uint32_t>(std::clamp<uint64_t>(kLogitValues / c.vocab, 1, tokens));
+  w.logit_rows = model::logit_rows(c, tokens);
   w.streams = carver.take<float>(tokens * wide);
   w.x = take_activations(carver, tokens, c.hidden);
   w.y = carver.take<float>(uint64_t{tokens} * c.hidden);
@@ -133,9 +139,9 @@ Workspace Workspace::carve(Carver& carver, const ModelConfig& c, uint32_t tokens
   if (hyper) w.hyper = take_hyper(carver, c, tokens);
 
   const uint64_t shared = carver.place();
-  w.attention = take_attention(carver, c, tokens, capacity);
+  w.attention = take_attention(carver, c, tokens, capacity, device ? kDeviceSparseQueries : kSparseQueries);
   carver.back_to(shared);
-  w.moe = take_moe(carver, c, tokens);
+  w.moe = take_moe(carver, c, tokens, !device);
   if (c.architecture == Architecture::kQwen4Exp) {
     carver.back_to(shared);
     w.gdn = take_gdn(carver, c, tokens);

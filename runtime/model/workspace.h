@@ -13,8 +13,10 @@
 
 namespace tierpack::model {
 
-// Queries of a sparse attention that are selected for at a time.
+// Queries of a sparse attention that are selected for at a time on the CPU.
 inline constexpr uint32_t kSparseQueries = 16;
+// And on a GPU.
+inline constexpr uint32_t kDeviceSparseQueries = 64;
 
 struct HyperScratch {
   Activations normed;       // (T, W): every stream normalised on its own
@@ -78,6 +80,16 @@ struct PleScratch {
   float* conv = nullptr;        // (T, W)
 };
 
+// Whose kernels use a workspace: a GPU's gather activations themselves and select for more queries at a time.
+enum class WorkspacePlace { kHost, kDevice };
+
+// Tokens whose logits are computed together in chunks of `tokens`.
+uint32_t logit_rows(const ModelConfig& config, uint32_t tokens);
+// Columns of the values between an expert's two products: rows of the second are filled up to whole blocks.
+uint32_t expert_hidden_columns(const ModelConfig& config);
+// (rows, n) as rows and, where n allows, quantised.
+Activations take_activations(Carver& carver, uint64_t rows, uint64_t n);
+
 struct Workspace {
   uint32_t tokens = 0;       // T the buffers are sized for
   uint32_t logit_rows = 0;   // tokens whose logits are computed together
@@ -95,7 +107,8 @@ struct Workspace {
   PleScratch ple;
 
   // Takes everything from `carver` for chunks of `tokens` and sessions of at most `capacity` tokens.
-  static Workspace carve(Carver& carver, const ModelConfig& config, uint32_t tokens, uint32_t capacity);
+  static Workspace carve(Carver& carver, const ModelConfig& config, uint32_t tokens, uint32_t capacity,
+                         WorkspacePlace place = WorkspacePlace::kHost);
 };
 
 }  // namespace tierpack::model
