@@ -15,6 +15,7 @@
 #include "runtime/experts/learned_profile.h"
 #include "runtime/experts/tiered_store.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/model/gpu/device_model.h"
 #include "runtime/model/model.h"
 #include "runtime/model/weights.h"
 #include "runtime/planning/memory_plan.h"
@@ -72,7 +73,9 @@ experts::StoreOptions store_options(const EngineOptions& options, const Pack& pa
   store.reader = reader_options(options);
   store.prefetch = options.prefetch;
   if (!options.cache_policy.empty()) store.policy = options.cache_policy;
-  if (store.slots.vram_bytes() > 0) store.vram = device::make_sim_vram(store.slots.vram_bytes(), options.sim_link_bytes_s);
+  if (const uint64_t bytes = store.slots.vram_bytes(); bytes > 0) {
+    store.vram = options.device == DeviceChoice::kCuda ? device::make_device_vram(bytes, options.gpu) : device::make_sim_vram(bytes, options.sim_link_bytes_s);
+  }
   return store;
 }
 
@@ -155,9 +158,19 @@ class LoadedEngine final : public Engine {
     LoadProgress progress(options_, model::DenseTensors::total_bytes(pack_));
     const auto on_bytes = [&](uint64_t bytes) { progress.add(bytes); };
     model::ModelWeights weights = model::bind_weights(pack_, model::DenseTensors::load(pack_, reader_options(options_), on_bytes));
-    store_ = std::make_unique<experts::TieredStore>(pack_, store_options(options_, pack_, plan_));
-    model_ = model::make_model(
-        {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context, options_.activations, reader_options(options_)});
+    const auto open_store = [&] { store_ = std::make_unique<experts::TieredStore>(pack_, store_options(options_, pack_, plan_)); };
+    if (options_.device == DeviceChoice::kCuda) {
+      device::use_device(options_.gpu);
+      device::Stream stream;
+      model::DeviceWeights on_device(config(), std::move(weights), stream);
+      open_store();  // in the memory that the dense weights had
+      model_ = model::make_device_model({pack_, std::move(on_device), *store_, table, team_, options_.chunk, options_.context,
+                                         reader_options(options_), options_.gpu});
+    } else {
+      open_store();
+      model_ = model::make_model(
+          {pack_, std::move(weights), *store_, table, team_, options_.chunk, options_.context, options_.activations, reader_options(options_)});
+    }
     options_.on_load = {};
     options_.on_pack = {};
   }
@@ -307,40 +320,79 @@ std::vector<float> uses_of(const EngineOptions& options, const Pack& pack, const
 
 planning::MachineMemory machine_memory(const EngineOptions& options) {
   MemoryLimits limits = read_memory_limits();
-  if (options.sim_device) {
+  if (options.device == DeviceChoice::kSim) {
     // Host memory: what stands in for the device is not there for anything else.
     const auto take = [&](uint64_t from) { return from - std::min(from, options.vram_bytes); };
     limits.available_bytes = take(limits.available_bytes);
     if (limits.cgroup_room_bytes) limits.cgroup_room_bytes = take(*limits.cgroup_room_bytes);
   }
   planning::MachineMemory machine = planning::MachineMemory::of(limits);
-  if (options.sim_device) machine.vram_bytes = options.vram_bytes;
+  if (options.device == DeviceChoice::kSim) machine.vram_bytes = options.vram_bytes;
+  if (options.device == DeviceChoice::kCuda) {
+    device::use_device(options.gpu);
+    machine.vram_bytes = device::free_device_bytes();
+  }
   return machine;
 }
 
-// What is kept where; the defaults of `options` are set to what the plan chose.
-planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack, const Learner* learner) {
-  if (options.threads == 0) options.threads = usable_cores();
-  if (options.vram_bytes > 0 && !options.sim_device) {
-    fail(ErrorKind::kUsage, "--vram: no device computes experts in this build ({}); --device sim lets host memory stand in for one",
-         device::unavailable_reason());
-  }
+// Why the GPU that was asked for cannot compute; empty when it can.
+std::string gpu_problem(const EngineOptions& options) {
+  if (const std::string problem = model::device_model_problem(); !problem.empty()) return problem;
+  if (options.activations == ActivationType::kF32) return "--activations f32 is a check of the CPU's";
+  const size_t devices = device::enumerate().size();
+  if (options.gpu < 0 || static_cast<size_t>(options.gpu) >= devices) return fmt::format("--gpu {}: there are {} devices, counted from 0", options.gpu, devices);
+  return {};
+}
+
+planning::MemoryPlan plan_for(const EngineOptions& options, const Pack& pack, const Learner* learner) {
   planning::MemoryOptions memory;
   memory.ram_bytes = options.ram_bytes;
   memory.vram_bytes = options.vram_bytes;
+  memory.gpu = options.device == DeviceChoice::kCuda;
   memory.context = options.context;
   memory.chunk = options.chunk;
   memory.threads = options.threads;
   memory.kv = options.kv;
   memory.activations = options.activations;
   for (const std::string& rule : options.placement) memory.rules.push_back(planning::parse_placement_rule(rule));
-  planning::MemoryPlan plan = planning::plan_memory(pack.manifest(), pack.config(), uses_of(options, pack, learner), memory, machine_memory(options),
-                                                    pack.directory().filename().string());
-  options.context = plan.context;
-  options.chunk = plan.chunk;
-  options.ram_bytes = plan.ram_bytes;
-  options.vram_bytes = plan.vram_bytes;
-  return plan;
+  return planning::plan_memory(pack.manifest(), pack.config(), uses_of(options, pack, learner), memory, machine_memory(options),
+                               pack.directory().filename().string());
+}
+
+// What computes and what is kept where; the defaults of `options` are set to what the plan chose.
+planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack, const Learner* learner) {
+  if (options.threads == 0) options.threads = usable_cores();
+  const bool chosen = options.device == DeviceChoice::kAuto;
+  if (options.device == DeviceChoice::kAuto || options.device == DeviceChoice::kCuda) {
+    const std::string problem = gpu_problem(options);
+    if (problem.empty()) {
+      options.device = DeviceChoice::kCuda;
+    } else if (chosen && options.vram_bytes == 0) {
+      options.device = DeviceChoice::kCpu;
+    } else {
+      fail(ErrorKind::kUsage, "{}: no GPU computes here ({}); --device sim lets host memory stand in for one's",
+           options.device == DeviceChoice::kCuda ? "--device cuda" : "--vram", problem);
+    }
+  }
+  if (options.device == DeviceChoice::kCpu && options.vram_bytes > 0) fail(ErrorKind::kUsage, "--vram: the CPU has none; leave it out or --device cpu");
+  std::string why_not;
+  std::optional<planning::MemoryPlan> plan;
+  try {
+    plan = plan_for(options, pack, learner);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kCapacity || options.device != DeviceChoice::kCuda || !chosen || options.vram_bytes > 0) throw;
+    why_not = e.what();
+  }
+  if (!plan) {
+    options.device = DeviceChoice::kCpu;
+    plan = plan_for(options, pack, learner);
+    plan->notes.push_back("the GPU is left alone: " + why_not);
+  }
+  options.context = plan->context;
+  options.chunk = plan->chunk;
+  options.ram_bytes = plan->ram_bytes;
+  options.vram_bytes = plan->vram_bytes;
+  return *std::move(plan);
 }
 
 }  // namespace

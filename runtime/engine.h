@@ -31,6 +31,10 @@ namespace planning {
 struct MemoryPlan;
 }
 
+// What computes. kAuto is a GPU where the program has kernels for one, it is there and the model's dense part fits it, else the CPU; kSim
+// computes on the CPU with host memory in the place of a GPU's.
+enum class DeviceChoice { kAuto, kCpu, kCuda, kSim };
+
 // How expert records are read: kAuto tries io_uring with O_DIRECT.
 enum class ReadMethod { kAuto, kPread, kBuffered };
 
@@ -46,8 +50,9 @@ struct EngineOptions {
 
   // Where weights may lie (docs/expert_cache.md). None of it changes an answer.
   std::optional<uint64_t> ram_bytes;   // everything the process makes the machine hold; none = what the machine allows
-  uint64_t vram_bytes = 0;             // for experts on the device
-  bool sim_device = false;             // host memory stands in for a GPU's
+  DeviceChoice device = DeviceChoice::kAuto;  // resolved: not kAuto
+  int gpu = 0;                         // which of the GPUs
+  uint64_t vram_bytes = 0;             // everything on the GPU, with kSim the experts alone; 0 = what is free, with kSim none
   double sim_link_bytes_s = 0;         // speed of its link; 0 = that of memory
   std::vector<std::string> placement;  // REGEX=vram|ram|disk
   std::vector<std::filesystem::path> mirrors;  // further copies of the pack's segments

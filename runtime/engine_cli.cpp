@@ -32,12 +32,16 @@ void add_memory_options(CLI::App& app, EngineOptions& options) {
       "--ram", [&options](const std::string& size) { options.ram_bytes = parse_size(size); },
       "Most memory to hold, page cache and all (14GiB); without it what the machine or control group allows");
   group->add_option_function<std::string>(
-      "--vram", [&options](const std::string& size) { options.vram_bytes = parse_size(size); }, "Memory of the device for experts");
+      "--vram", [&options](const std::string& size) { options.vram_bytes = parse_size(size); }, "Most memory of the GPU to hold, the driver's share included (11GiB); without it what is free. With --device sim: for experts");
   group->add_option_function<std::string>(
-           "--device", [&options](const std::string& device) { options.sim_device = device == "sim"; },
-           "sim: host memory stands in for a GPU's, for trials")
-      ->check(CLI::IsMember({"auto", "sim"}))
+           "--device", [&options](const std::string& device) {
+             options.device = device == "auto" ? DeviceChoice::kAuto : device == "cpu" ? DeviceChoice::kCpu : device == "cuda" ? DeviceChoice::kCuda : DeviceChoice::kSim;
+           },
+           "What computes: auto = a GPU where there is one that the model's dense part fits; cpu; cuda; sim = the CPU, with host memory in the place of "
+           "a GPU's, for trials")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "sim"}))
       ->default_str("auto");
+  group->add_option("--gpu", options.gpu, "Which GPU, as doctor counts them")->check(CLI::Range(0, 63))->capture_default_str();
   group->add_option_function<std::string>(
       "--sim-link", [&options](const std::string& rate) { options.sim_link_bytes_s = static_cast<double>(parse_size(rate)); },
       "Bytes a second of the link to the sim device (16GB); without it as fast as memory");
@@ -108,8 +112,9 @@ std::string pack_name(const std::filesystem::path& pack) {
 
 std::string describe(const Engine& engine) {
   const EngineOptions& o = engine.options();
-  return fmt::format("{}: {}, {} threads, {} kernels, context {}, chunks of {}, {} KV cache, {} activations",
-                     pack_name(o.pack), architecture_name(engine.config().architecture), o.threads, o.isa, o.context,
+  const std::string gpu = o.device == DeviceChoice::kCuda ? fmt::format("GPU {}, ", o.gpu) : std::string();
+  return fmt::format("{}: {}, {}{} threads, {} kernels, context {}, chunks of {}, {} KV cache, {} activations",
+                     pack_name(o.pack), architecture_name(engine.config().architecture), gpu, o.threads, o.isa, o.context,
                      o.chunk, kv_type_name(o.kv), activation_type_name(o.activations));
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/experts/adaptive_policy.h"
 #include "runtime/experts/row_store.h"
 #include "runtime/model/decoded_weights.h"
+#include "runtime/model/gpu/device_sizes.h"
 #include "runtime/model/model.h"
 #include "runtime/model/state.h"
 #include "runtime/model/tensor_binder.h"
@@ -64,39 +65,51 @@ struct Setup {
 class Ledger {
  public:
   Ledger(const PackManifest& manifest, const ModelConfig& config, const MemoryOptions& options)
-      : manifest_(manifest), config_(config), threads_(options.threads) {}
+      : manifest_(manifest), config_(config), threads_(options.threads), gpu_(options.gpu) {}
 
-  // Every part in RAM but the experts.
+  // Every part but the experts.
   std::vector<PlanItem> items(const Setup& setup) const {
     std::vector<PlanItem> items;
-    const auto add = [&](const char* part, uint64_t bytes, std::string how) { items.push_back({part, Tier::kRam, bytes, std::move(how)}); };
+    const Tier tier = gpu_ ? Tier::kVram : Tier::kRam;
+    const auto add = [&](const char* part, Tier where, uint64_t bytes, std::string how) {
+      items.push_back({part, where, where == Tier::kRam ? placed_bytes(bytes) : bytes, std::move(how)});
+    };
+    const uint32_t chunk = std::min(setup.chunk, setup.context);
     uint64_t dense = 0;
     for (const DenseTensor& tensor : manifest_.dense) dense += manifest_.records[tensor.record].bytes;
-    add("dense weights", placed_bytes(model::DenseTensors::arena_bytes(manifest_)),
+    add("dense weights", tier, gpu_ ? model::device_weight_bytes(manifest_, config_) : model::DenseTensors::arena_bytes(manifest_),
         fmt::format("{} tensors of {} in one allocation", format_count(manifest_.dense.size()), format_size(dense)));
-    add("KV cache and states", placed_bytes(model::SessionState::bytes(config_, setup.context, setup.kv)),
+    add("KV cache and states", tier, model::SessionState::bytes(config_, setup.context, setup.kv),
         fmt::format("one session of {}, {} cache", tokens_text(setup.context), kv_type_name(setup.kv)));
-    const uint32_t chunk = std::min(setup.chunk, setup.context);
-    add("workspace", placed_bytes(model::workspace_bytes(config_, chunk, setup.context)),
+    add("workspace", tier, gpu_ ? model::device_work_bytes(config_, chunk, setup.context) : model::workspace_bytes(config_, chunk, setup.context),
         fmt::format("intermediate results of {} computed together", tokens_text(chunk)));
+    if (gpu_) {
+      add("staging", Tier::kVram, model::device_staging_bytes(manifest_), fmt::format("{} records on their way from RAM", model::kStagedRecords));
+      add("device context", Tier::kVram, model::kDeviceContextBytes + model::kDeviceTableBytes, "what the driver takes for a process, an estimate");
+      add("host buffers", Tier::kRam, model::device_host_bytes(manifest_, config_, chunk),
+          "embedding, vectors on their way to and from the GPU, the CPU's share of the experts");
+    }
     if (setup.activations == ActivationType::kF32) {
-      add("decoded weights", model::decoded_weights_bytes(manifest_) * static_cast<uint64_t>(threads_),
+      add("decoded weights", Tier::kRam, model::decoded_weights_bytes(manifest_) * static_cast<uint64_t>(threads_),
           fmt::format("16 rows as f32 for each of {} threads, for --activations f32", threads_));
     }
-    if (!manifest_.rows.empty()) add("row cache", experts::kRowCacheBytes, "pages of the lookup table");
-    add("program", program_bytes(manifest_, config_, threads_), "code, tokenizer, indexes, stacks and heap, by a measured formula");
+    if (!manifest_.rows.empty()) items.push_back({"row cache", Tier::kRam, experts::kRowCacheBytes, "pages of the lookup table"});
+    items.push_back({"program", Tier::kRam, program_bytes(manifest_, config_, threads_), "code, tokenizer, indexes, stacks and heap, by a measured formula"});
     return items;
   }
-  uint64_t bytes(const Setup& setup) const {
+  uint64_t bytes(const Setup& setup, Tier tier = Tier::kRam) const {
     uint64_t sum = 0;
-    for (const PlanItem& item : items(setup)) sum += item.bytes;
+    for (const PlanItem& item : items(setup)) sum += item.tier == tier ? item.bytes : 0;
     return sum;
   }
+  // RAM that is needed only until the dense weights are in VRAM, and then serves the experts.
+  uint64_t loading_bytes() const { return gpu_ ? placed_bytes(model::DenseTensors::arena_bytes(manifest_)) : 0; }
 
  private:
   const PackManifest& manifest_;
   const ModelConfig& config_;
   int threads_;
+  bool gpu_;
 };
 
 // The largest multiple of `step` in [step, most] that fits; 0 when none does. What fits does so for every smaller one.
@@ -123,13 +136,20 @@ class Planner {
     take_vram();
     take_ram();
     Setup setup{options_.context, options_.chunk, options_.kv, options_.activations};
-    if (setup.context == 0) setup.context = chosen_context(setup);
-    if (needed(setup) > plan_.ram_bytes) refuse(setup);
+    if (options_.gpu) {
+      if (setup.context == 0) setup.context = chosen_context(setup, Tier::kVram);
+      if (!fits(setup, Tier::kVram)) refuse(setup, Tier::kVram);
+      fill_device(plan_.vram_bytes - ledger_.bytes(setup, Tier::kVram));
+    } else {
+      fill_device(plan_.vram_bytes);
+      if (setup.context == 0) setup.context = chosen_context(setup, Tier::kRam);
+    }
+    if (!fits(setup, Tier::kRam)) refuse(setup, Tier::kRam);
     plan_.items = ledger_.items(setup);
     plan_.context = setup.context;
     plan_.chunk = std::min(setup.chunk, setup.context);
     plan_.context_most = largest_that(1, config_.context, [&](uint32_t context) {
-      return needed(with_context(setup, context)) <= plan_.ram_bytes;
+      return fits(with_context(setup, context), options_.gpu ? Tier::kVram : Tier::kRam);
     });
     plan_.slots = *fill_ram(std::move(plan_.slots), manifest_, plan_.order, plan_.uses, room_for_experts(setup));
     add_cache_items();
@@ -142,8 +162,15 @@ class Planner {
     return setup;
   }
 
-  // RAM that nothing runs without.
-  uint64_t needed(const Setup& setup) const { return ledger_.bytes(setup) + least_experts_; }
+  uint64_t budget(Tier tier) const { return tier == Tier::kVram ? plan_.vram_bytes : plan_.ram_bytes; }
+  // The fewest bytes of experts.
+  uint64_t least_experts(Tier tier) const { return tier == Tier::kVram ? pinned_experts_ : least_experts_; }
+  // What nothing runs without.
+  uint64_t needed(const Setup& setup, Tier tier) const {
+    const uint64_t experts = least_experts(tier);
+    return ledger_.bytes(setup, tier) + (tier == Tier::kRam ? std::max(experts, ledger_.loading_bytes()) : experts);
+  }
+  bool fits(const Setup& setup, Tier tier) const { return needed(setup, tier) <= budget(tier); }
 
   // What is left for slots beside everything else: whole large pages, where it is large.
   uint64_t room_for_experts(const Setup& setup) const {
@@ -151,17 +178,31 @@ class Planner {
     return std::max(least_experts_, left >= kLargePageBytes ? left / kLargePageBytes * kLargePageBytes : left);
   }
 
+  // The budget of VRAM and, before any slot is filled, the classes of layers.
   void take_vram() {
     plan_.vram_bytes = options_.vram_bytes;
-    if (plan_.vram_bytes > 0 && machine_.vram_bytes && plan_.vram_bytes > *machine_.vram_bytes) {
-      plan_.notes.push_back(fmt::format("--vram {} is more than the {} that the device has free; {} are used", format_size(plan_.vram_bytes),
-                                        format_size(*machine_.vram_bytes), format_size(*machine_.vram_bytes)));
-      plan_.vram_bytes = *machine_.vram_bytes;
+    if (options_.gpu && plan_.vram_bytes == 0) {
+      const uint64_t free = machine_.vram_bytes.value_or(0);
+      // What is free was read with this process's context there.
+      plan_.vram_bytes = free - std::min(free, std::clamp(free / kReserveShare, kReserveMin, kReserveMax)) + model::kDeviceContextBytes;
     }
-    const std::vector<Placement> placements = layer_placements(manifest_, options_.rules, plan_.vram_bytes > 0, name_);
-    const PlannedSlots classes = classify_layers(manifest_, config_, placements);
-    std::optional<PlannedSlots> filled = fill_vram(classes, manifest_, plan_.order, plan_.uses, plan_.vram_bytes);
-    if (!filled) refuse_vram(classes);
+    const uint64_t most = machine_.vram_bytes.value_or(0) + (options_.gpu ? model::kDeviceContextBytes : 0);
+    if (plan_.vram_bytes > 0 && machine_.vram_bytes && plan_.vram_bytes > most) {
+      plan_.notes.push_back(fmt::format("--vram {} is more than the {} that the device has free; {} are used", format_size(plan_.vram_bytes),
+                                        format_size(*machine_.vram_bytes), format_size(most)));
+      plan_.vram_bytes = most;
+    }
+    plan_.slots = classify_layers(manifest_, config_, layer_placements(manifest_, options_.rules, plan_.vram_bytes > 0, name_));
+    for (const PlannedClass& c : plan_.slots.classes) {
+      pinned_experts_ += c.placement == Placement::kVram ? c.entries * c.slot_bytes : 0;
+      whole_experts_ += c.placement == Placement::kFree || c.placement == Placement::kVram ? c.entries * c.slot_bytes : 0;
+    }
+  }
+
+  // Experts into `bytes` of VRAM; then what RAM has to hold of them is known.
+  void fill_device(uint64_t bytes) {
+    std::optional<PlannedSlots> filled = fill_vram(plan_.slots, manifest_, plan_.order, plan_.uses, bytes);
+    if (!filled) refuse_pinned();
     plan_.slots = *std::move(filled);
     least_experts_ = placed_bytes(plan_.slots.least_ram_bytes());
     all_experts_ = placed_bytes(plan_.slots.whole_ram_bytes());
@@ -185,14 +226,15 @@ class Planner {
 
   // The longest of the model's own, the default and halves of it that leaves the experts their room: all of it where they fit,
   // else at least three quarters.
-  uint32_t chosen_context(const Setup& setup) const {
-    const uint64_t empty = ledger_.bytes(with_context(setup, 1));
+  uint32_t chosen_context(const Setup& setup, Tier tier) const {
+    const uint64_t empty = ledger_.bytes(with_context(setup, 1), tier);
+    const uint64_t all = tier == Tier::kVram ? whole_experts_ : all_experts_;
     uint32_t context = std::min(config_.context, kContextDefault);
     for (; context > kContextChosenMin; context /= 2) {
-      const uint64_t bytes = ledger_.bytes(with_context(setup, context));
-      if (bytes + all_experts_ <= plan_.ram_bytes) break;
-      const uint64_t room = plan_.ram_bytes - std::min(plan_.ram_bytes, empty);
-      if (bytes + least_experts_ <= plan_.ram_bytes && bytes - empty <= room / kSessionShare) break;
+      const uint64_t bytes = ledger_.bytes(with_context(setup, context), tier);
+      if (bytes + all <= budget(tier)) break;
+      const uint64_t room = budget(tier) - std::min(budget(tier), empty);
+      if (bytes + least_experts(tier) <= budget(tier) && bytes - empty <= room / kSessionShare) break;
     }
     return context;
   }
@@ -210,29 +252,38 @@ class Planner {
     add(Tier::kVram, plan_.slots.vram_bytes(), &PlannedClass::vram_slots);
   }
 
-  [[noreturn]] void refuse_vram(const PlannedSlots& classes) const {
-    uint64_t pinned = 0;
-    for (const PlannedClass& c : classes.classes) pinned += c.placement == Placement::kVram ? c.entries * c.slot_bytes : 0;
+  [[noreturn]] void refuse_pinned() const {
     fail(ErrorKind::kCapacity, "{}: the experts that --place puts into VRAM take {}, and --vram is {}; it would fit with --vram {} or a rule for fewer layers",
-         name_, format_size(pinned), format_size(plan_.vram_bytes), size_argument(pinned));
+         name_, format_size(pinned_experts_), format_size(plan_.vram_bytes), size_argument(pinned_experts_));
   }
 
-  [[noreturn]] void refuse(const Setup& setup) const {
+  [[noreturn]] void refuse(const Setup& setup, Tier tier) const {
+    const bool vram = tier == Tier::kVram;
     std::string parts;
-    for (const PlanItem& item : ledger_.items(setup)) parts += fmt::format("{} {}, ", item.name, format_size(item.bytes));
-    const uint64_t total = needed(setup);
-    const std::string budget = options_.ram_bytes ? fmt::format("the budget (--ram) is {}", format_size(plan_.ram_bytes))
-                                                  : fmt::format("{} has {} to give", cgroup_binds() ? "this control group" : "this machine", format_size(plan_.ram_bytes));
+    for (const PlanItem& item : ledger_.items(setup)) {
+      if (item.tier == tier) parts += fmt::format("{} {}, ", item.name, format_size(item.bytes));
+    }
+    const uint64_t experts = least_experts(tier);
+    if (!vram && ledger_.loading_bytes() > experts) {
+      parts += fmt::format("dense weights on their way to VRAM {}", format_size(ledger_.loading_bytes()));
+    } else {
+      parts += fmt::format("expert cache {}", format_size(experts));
+    }
+    const std::string limit = vram && options_.vram_bytes > 0 ? fmt::format("the budget (--vram) is {}", format_size(plan_.vram_bytes))
+                              : vram                          ? fmt::format("the device has {} to give", format_size(plan_.vram_bytes))
+                              : options_.ram_bytes ? fmt::format("the budget (--ram) is {}", format_size(plan_.ram_bytes))
+                                                   : fmt::format("{} has {} to give", cgroup_binds() ? "this control group" : "this machine",
+                                                                 format_size(plan_.ram_bytes));
     std::string changes;
-    for (const std::string& change : proposals(setup)) changes += (changes.empty() ? "" : " or ") + change;
-    fail(ErrorKind::kCapacity, "{}: does not fit: with {} of context it needs at least {} of RAM ({}expert cache {}), and {}; it would fit with {}", name_,
-         tokens_text(setup.context), format_size(total), parts, format_size(least_experts_), budget, changes);
+    for (const std::string& change : proposals(setup, tier)) changes += (changes.empty() ? "" : " or ") + change;
+    fail(ErrorKind::kCapacity, "{}: does not fit: with {} of context it needs at least {} of {} ({}), and {}; it would fit with {}", name_,
+         tokens_text(setup.context), format_size(needed(setup, tier)), vram ? "VRAM" : "RAM", parts, limit, changes);
   }
 
   // Single changes that would do, those that cost least first.
-  std::vector<std::string> proposals(const Setup& setup) const {
+  std::vector<std::string> proposals(const Setup& setup, Tier tier) const {
     std::vector<std::string> out;
-    const auto fits = [&](const Setup& changed) { return needed(changed) <= plan_.ram_bytes; };
+    const auto fits = [&](const Setup& changed) { return this->fits(changed, tier); };
     Setup changed = setup;
     for (uint32_t chunk = kChunkMax; chunk >= kChunkProposedMin; chunk /= 2) {
       changed.chunk = chunk;
@@ -254,15 +305,21 @@ class Planner {
     }
     const uint32_t context = largest_that(kContextStep, setup.context - 1, [&](uint32_t n) { return fits(with_context(setup, n)); });
     if (context > 0) out.push_back(fmt::format("--context {}", context));
+    if (tier == Tier::kVram) {
+      if (!options_.rules.empty() && ledger_.bytes(setup, tier) <= plan_.vram_bytes) out.push_back("no --place");
+      if (options_.vram_bytes > 0) out.push_back("--vram " + size_argument(needed(setup, tier)));
+      out.push_back("--device cpu");
+      return out;
+    }
     if (!options_.rules.empty()) {
       const PlannedSlots free = classify_layers(manifest_, config_, std::vector<Placement>(manifest_.expert_layers.size(), Placement::kFree));
       if (ledger_.bytes(setup) + placed_bytes(free.least_ram_bytes()) <= plan_.ram_bytes) out.push_back("no --place");
     }
     const std::optional<uint64_t> most = machine_.most_ram();
-    if (!most || needed(setup) <= *most) {
-      out.push_back("--ram " + size_argument(needed(setup)));
+    if (!most || needed(setup, tier) <= *most) {
+      out.push_back("--ram " + size_argument(needed(setup, tier)));
     } else {
-      out.push_back(fmt::format("{} of free memory", size_argument(needed(setup))));
+      out.push_back(fmt::format("{} of free memory", size_argument(needed(setup, tier))));
     }
     return out;
   }
@@ -274,8 +331,10 @@ class Planner {
   const std::string& name_;
   Ledger ledger_;
   MemoryPlan plan_;
-  uint64_t least_experts_ = 0;
-  uint64_t all_experts_ = 0;
+  uint64_t pinned_experts_ = 0;  // into VRAM, by rules
+  uint64_t whole_experts_ = 0;   // all that may be in VRAM
+  uint64_t least_experts_ = 0;   // in RAM
+  uint64_t all_experts_ = 0;     // that VRAM does not hold
 };
 
 }  // namespace

@@ -2,6 +2,9 @@
 // before anything is loaded or downloaded: the engine acts on it, `tierpack plan` prints it. Pure: headers, options and limits in,
 // a value or kCapacity out.
 //
+// With a forward pass on the CPU everything but experts lies in RAM; with one on a GPU dense weights, sessions and workspace lie in VRAM, and RAM
+// must hold the dense weights for a moment while they are loaded, before the experts' cache takes that place.
+//
 // The fixed parts come first, then a session of the chosen context, then the fewest expert slots that a forward pass can work
 // with; what is left of the budgets is filled with experts by expected benefit per byte. The sizes are those that the parts
 // themselves compute (carved layouts, arenas); `program_bytes` alone is a measured formula.
@@ -41,7 +44,8 @@ struct MachineMemory {
 
 struct MemoryOptions {
   std::optional<uint64_t> ram_bytes;  // --ram; nullopt = MachineMemory::default_ram()
-  uint64_t vram_bytes = 0;            // --vram
+  uint64_t vram_bytes = 0;            // --vram; 0 with `gpu` = what the device has free, less a reserve
+  bool gpu = false;                   // the forward pass runs on a GPU: dense weights, sessions and workspace lie in VRAM
   uint32_t context = 0;               // tokens of a session; 0 = chosen
   uint32_t chunk = 512;
   int threads = 1;                    // resolved, at least 1

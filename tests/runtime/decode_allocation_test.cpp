@@ -76,7 +76,7 @@ TEST(Decode, AllocatesNothingWhileExpertsComeAndGo) {
   EngineOptions options;
   options.ram_bytes = tight_budget(options);
   expect_no_allocation(options);
-  options.sim_device = true;
+  options.device = DeviceChoice::kSim;
   options.vram_bytes = 2 << 20;
   expect_no_allocation(options);
   options.read_method = ReadMethod::kPread;

@@ -101,7 +101,7 @@ TEST(TieredEngine, TwoHundredSettingsGiveOneAnswer) {
     options.prefetch = below(2) == 0;
     options.read_method = static_cast<ReadMethod>(below(3));
     if (below(3) == 0) {
-      options.sim_device = true;
+      options.device = DeviceChoice::kSim;
       options.vram_bytes = 1 + below(experts);
       if (below(2) == 0) options.sim_link_bytes_s = 2e9;
     }

@@ -234,7 +234,7 @@ void DeviceExperts::leased_experts(const DevicePass& pass, const BlockWeights& b
 
   std::array<Held, kBatch> on_device, to_copy, on_host;
   size_t device_count = 0, copy_count = 0, host_count = 0;
-  std::array<uint64_t, kBatch> addresses;
+  std::array<uint64_t, kBatch> addresses{};
   const auto flush_device = [&] {
     if (device_count == 0) return;
     compute_on_device(pass, w, std::span(on_device).first(device_count), addresses.data(), next_event());
@@ -322,8 +322,8 @@ void DeviceExperts::compute_on_device(const DevicePass& pass, const MoeWeights& 
 }
 
 void DeviceExperts::copy_and_compute(const DevicePass& pass, const MoeWeights& w, std::span<const Held> batch) {
-  std::array<uint64_t, kBatch> addresses;
-  std::array<size_t, kBatch> slots;
+  std::array<uint64_t, kBatch> addresses{};
+  std::array<size_t, kBatch> slots{};
   if (copy_bytes_ > 0 && copy_end_.done()) {
     share_.measured_copy(copy_bytes_, copy_end_.seconds_since(copy_begin_));
     copy_bytes_ = 0;

@@ -3,7 +3,10 @@ hardware="--hardware $SOURCE_DIR/tests/data/hardware.json --threads 4"
 tierpack repack "$SOURCE_DIR/models/pebble" --to pebble.tierpack -q >/dev/null
 tierpack plan pebble.tierpack $hardware --ram 1GiB
 echo
-tierpack plan pebble.tierpack $hardware --ram 68MiB --vram 2MiB --context 2048 --explain
+tierpack plan pebble.tierpack $hardware --ram 68MiB --vram 2MiB --device sim --context 2048 --explain
+echo
+# A GPU computes: dense weights, session and workspace in VRAM.
+tierpack plan pebble.tierpack $hardware --ram 128MiB --vram 450MiB --context 2048 --explain
 echo
 # Routing counted on a text; more is known, and the hot experts get the slots.
 tierpack calibrate pebble.tierpack --corpus "$SOURCE_DIR/models/pebble/corpus/code.txt" --out code.json -q >/dev/null

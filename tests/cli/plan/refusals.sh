@@ -9,7 +9,9 @@ for changed in "--ram 64MiB --context 4096 --chunk 512" "--ram 64MiB --context 5
   tierpack plan pebble.tierpack --threads 1 $changed | grep ' used'
 done
 refused --ram 1GiB --place 'exps=vram'
-refused --ram 1GiB --vram 2MiB --place 'exps=vram'
+refused --ram 1GiB --vram 2MiB --device sim --place 'exps=vram'
+refused --ram 1GiB --vram 402MiB --context 4096
+refused --ram 40MiB --vram 1GiB --context 4096 --chunk 32
 refused --ram 1GiB --place 'token_embd=disk'
 refused --ram 1GiB --place 'per_layer=ram'
 refused --ram 1GiB --place 'nothing=ram'
