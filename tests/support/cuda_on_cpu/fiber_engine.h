@@ -42,6 +42,9 @@ void barrier();
 // Ends the launch with an error: "kernel NAME, block (x, y, z), thread N: MESSAGE".
 [[noreturn]] void fail_thread(const std::string& message);
 
+// The order in which threads and blocks run is another for every launch, the same for the same seed.
+void seed_order(uint32_t seed);
+
 using ThreadFunction = void (*)(const void* closure);
 void run_threads(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure);
 
