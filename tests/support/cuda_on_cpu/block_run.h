@@ -65,9 +65,8 @@ class Launch {
   Thread& thread() { return *thread_; }
   // Of the running block, "kernel NAME, block (x, y, z)".
   std::string place() const;
-  const Warp& warp_of(const Thread& thread) const { return warps_[thread.number / kWarpLanes]; }
-  // Counts barriers and blocks; block_epoch() is that of the block's beginning.
-  uint32_t epoch() const { return epoch_; }
+  const Warp& warp(unsigned thread) const { return warps_[thread / kWarpLanes]; }
+  // Epochs count barriers and blocks; this is the one that the block began with.
   uint32_t block_epoch() const { return block_epoch_; }
   bool running() const { return running_; }
   void seed_order(uint32_t seed) { launches_ = seed; }
@@ -80,6 +79,7 @@ class Launch {
   void suspend();
   void switch_to(Worker& from, Worker& to);
   Worker* idle_worker();
+  Worker* make_worker();
   void work(Worker& self);
   void run_thread(Worker& self, Thread& thread);
   void complete(Warp& warp, unsigned first_number, const Meeting& meeting);
@@ -98,7 +98,7 @@ class Launch {
   unsigned unfinished_ = 0;
   unsigned at_barrier_ = 0;
   uint32_t ready_warps_ = 0;
-  unsigned warp_ = 0;       // that ran last
+  unsigned warp_number_ = 0;  // that ran last
   uint32_t random_ = 1;
   uint32_t launches_ = 0;
   bool running_ = false;
