@@ -156,6 +156,7 @@ __device__ __forceinline__ void score_tile(const AttentionShape& shape, const At
     const uint32_t last = keys - 1;
     const uint32_t at[2] = {min(key, last) * shape.tile_words, min(key + kDotGroups, last) * shape.tile_words};
     Quad sums[kPairs] = {};
+#pragma unroll 2
     for (uint32_t e = lane * 4; e < shape.dim4; e += kWarp) {
       const Quad k0 = read_quad<kType>(tile, at[0], e, dim);
       const Quad k1 = read_quad<kType>(tile, at[1], e, dim);
