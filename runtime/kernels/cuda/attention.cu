@@ -36,6 +36,28 @@ __device__ __forceinline__ void store_quad(float* x, const Quad& q, uint32_t lef
   }
 }
 
+// Step 2 for the largest and the total of a row, and the factors for its sums: a whole warp.
+__device__ __forceinline__ void merge_row(const AttentionShared& s, uint32_t row, bool first, const RowWeights& chunk) {
+  RowWeights merged = chunk;
+  float keep = 0.0f;
+  float take = 0.0f;
+  if (!first) {
+    const float largest = s.largest[row];
+    const float total = s.total[row];
+    merged.largest = chunk.largest > largest ? chunk.largest : largest;
+    keep = exponential(largest - merged.largest);
+    take = exponential(chunk.largest - merged.largest);
+    merged.total = __fmaf_rn(chunk.total, take, total * keep);
+  }
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) {
+    s.keep[row] = keep;
+    s.take[row] = take;
+    s.largest[row] = merged.largest;
+    s.total[row] = merged.total;
+  }
+}
+
 // Step 3 for a thread's dimensions of kRows rows, and the gate.
 template <unsigned kRows>
 __device__ __forceinline__ void finish_rows(const AttentionArgs& a, const AttentionShape& shape, const AttentionShared& s, const AttentionRows& rows,
@@ -90,7 +112,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
     if (lane == 0) s.count[i] = __uint_as_float(seen_by(a, token_of(a, shape, rows, i)));
   }
 
-  // Step: a tile of keys or values of a chunk.
+  // A step is a tile: those of the keys of a chunk, then of its values, then the next chunk.
   const uint32_t tiles_shift = 6 - shape.tile_shift;
   static_assert(kAttentionChunk == 1u << 6);
   const uint32_t tiles = 1u << tiles_shift;
@@ -117,78 +139,65 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
   const uint32_t row = threadIdx.x / quads * kRows;
   const uint32_t e = threadIdx.x % quads * 4;
   const bool has_values = row < shape.block_rows;
-  Quad sums[kRows] = {};
-  RunningRow running[kAttentionRowsMost / kAttentionWarpsLeast] = {};
-
-  for (uint32_t step = 0; step < steps; ++step) {
+  uint32_t step = 0;
+  const auto next_tile = [&] {
     copy_async_wait<1>();
     __syncthreads();
     stage(step + 2);
-    const uint32_t begin = (first_chunk + (step >> (tiles_shift + 1))) * kAttentionChunk;
-    const uint32_t tokens = min(most - begin, kAttentionChunk);
-    const uint32_t base = (step & (tiles - 1)) << shape.tile_shift;
-    const bool last_tile = (step & (tiles - 1)) == tiles - 1;
-    const SharedPointer<float> tile = s.ring + step % kRingTiles * tile_floats;
+    return s.ring + step++ % kRingTiles * tile_floats;
+  };
 
-    if ((step >> tiles_shift & 1) == 0) {
-      if (base < tokens) score_tile<kType, kRows>(shape, s, a.dim, a.scale, tile, base, min(1u << shape.tile_shift, tokens - base));
-      if (!last_tile) continue;
-      __syncthreads();
-#pragma unroll
-      for (unsigned i = 0; i < kAttentionRowsMost / kAttentionWarpsLeast; ++i) {
-        const uint32_t its = warp + i * warps;
-        if (its >= rows.count) break;
-        const uint32_t seen = seen_in_chunk(__float_as_uint(s.count[its]), begin);
-        if (seen == 0) continue;
-        const RunningRow chunk = weigh_row(s.p + its, shape.block_rows, seen);
-        if (kSplit) {
-          if (lane != 0) continue;
+  const uint32_t tile_tokens = 1u << shape.tile_shift;
+  for (uint32_t begin = first_chunk * kAttentionChunk; step < steps; begin += kAttentionChunk) {
+    const uint32_t tokens = min(most - begin, kAttentionChunk);
+    for (uint32_t base = 0; base < kAttentionChunk; base += tile_tokens) {
+      const SharedPointer<float> tile = next_tile();
+      if (base < tokens) score_tile<kType, kRows>(shape, s, a.dim, a.scale, tile, base, min(tile_tokens, tokens - base));
+    }
+    __syncthreads();
+    for (uint32_t its = warp; its < rows.count; its += warps) {
+      const uint32_t seen = seen_in_chunk(__float_as_uint(s.count[its]), begin);
+      if (seen == 0) continue;
+      const RowWeights chunk = weigh_row(s.p + its, shape.block_rows, seen);
+      if constexpr (kSplit) {
+        if (lane == 0) {
           float* const extra = a.scratch + (head_of(a, shape, rows, its) * shape.chunks + first_chunk) * (shape.dim4 + kScratchExtra) + shape.dim4;
           extra[0] = chunk.largest;
           extra[1] = chunk.total;
-        } else {
-          RunningRow& so_far = running[i];
-          if (begin == 0) {
-            so_far = chunk;
-          } else {
-            const float merged = chunk.largest > so_far.largest ? chunk.largest : so_far.largest;
-            const float keep = exponential(so_far.largest - merged);
-            const float take = exponential(chunk.largest - merged);
-            so_far = {merged, __fmaf_rn(chunk.total, take, so_far.total * keep)};
-            if (lane == 0) s.keep[its] = keep;
-            if (lane == 0) s.take[its] = take;
-          }
-          if (lane == 0) s.total[its] = so_far.total;
         }
+      } else {
+        merge_row(s, its, begin == 0, chunk);
       }
-      continue;
     }
 
-    if (!has_values) continue;
-    uint32_t seen[kRows];
+    Quad sums[kRows] = {};
+    uint32_t seen[kRows] = {};
+    if (has_values) {
 #pragma unroll
-    for (unsigned r = 0; r < kRows; ++r) seen[r] = seen_in_chunk(__float_as_uint(s.count[row + r]), begin);
-    add_values<kType, kRows>(shape, s, a.dim, tile, base, seen, row, e, sums);
-    if (!last_tile) continue;
+      for (unsigned r = 0; r < kRows; ++r) seen[r] = seen_in_chunk(__float_as_uint(s.count[row + r]), begin);
+    }
+    for (uint32_t base = 0; base < kAttentionChunk; base += tile_tokens) {
+      const SharedPointer<float> tile = next_tile();
+      if (has_values) add_values<kType, kRows>(shape, s, a.dim, tile, base, seen, row, e, sums);
+    }
+    if (!has_values) continue;
 #pragma unroll
     for (unsigned r = 0; r < kRows; ++r) {
-      if (row + r < rows.count && seen[r] > 0) {
-        const size_t head = head_of(a, shape, rows, row + r);
-        if (kSplit) {
-          store_quad(a.scratch + (head * shape.chunks + first_chunk) * (shape.dim4 + kScratchExtra) + e, sums[r], 4, true);
-        } else {
-          float* const out = a.out + head * a.dim + e;
-          if (begin > 0) {
-            const Quad so_far = load_quad(out, a.dim - e, shape.vectors);
-            const float keep = s.keep[row + r];
-            const float take = s.take[row + r];
+      if (row + r >= rows.count || seen[r] == 0) continue;
+      const size_t head = head_of(a, shape, rows, row + r);
+      if constexpr (kSplit) {
+        store_quad(a.scratch + (head * shape.chunks + first_chunk) * (shape.dim4 + kScratchExtra) + e, sums[r], 4, true);
+      } else {
+        float* const out = a.out + head * a.dim + e;
+        if (begin > 0) {
+          const Quad so_far = load_quad(out, a.dim - e, shape.vectors);
+          const float keep = s.keep[row + r];
+          const float take = s.take[row + r];
 #pragma unroll
-            for (unsigned i = 0; i < 4; ++i) sums[r].v[i] = __fmaf_rn(sums[r].v[i], take, so_far.v[i] * keep);
-          }
-          store_quad(out, sums[r], a.dim - e, shape.vectors);
+          for (unsigned i = 0; i < 4; ++i) sums[r].v[i] = __fmaf_rn(sums[r].v[i], take, so_far.v[i] * keep);
         }
+        store_quad(out, sums[r], a.dim - e, shape.vectors);
       }
-      sums[r] = Quad{};
     }
   }
 

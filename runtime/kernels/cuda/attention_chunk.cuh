@@ -15,6 +15,7 @@ inline constexpr unsigned kAttentionThreads = 256;    // at most
 inline constexpr unsigned kAttentionRowsMost = 16;    // of a block
 inline constexpr unsigned kAttentionWarpsLeast = 4;
 inline constexpr unsigned kRingTiles = 3;
+inline constexpr unsigned kAttentionRowFloats = kAttentionChunk + 8;  // of shared memory, beside the query: a multiple of 4
 inline constexpr unsigned kScoreKeys = 2 * kDotGroups;  // of a warp at a time
 
 // What the host works out once for all blocks.
@@ -39,8 +40,9 @@ struct AttentionShared {
   SharedPointer<float> count;  // (block_rows), integers: tokens that the row sees
   SharedPointer<float> keep;   // (block_rows): factors of the earlier chunks and of this one
   SharedPointer<float> take;
+  SharedPointer<float> largest;  // (block_rows): of the chunks so far
   SharedPointer<float> total;
-  SharedPointer<float> ring;
+  SharedPointer<float> ring;     // kRingTiles tiles of cache rows
 };
 
 __device__ __forceinline__ AttentionShared carve(SharedPointer<float> shared, const AttentionShape& shape) {
@@ -50,13 +52,13 @@ __device__ __forceinline__ AttentionShared carve(SharedPointer<float> shared, co
   s.count = s.p + shape.block_rows * kAttentionChunk;
   s.keep = s.count + shape.block_rows;
   s.take = s.keep + shape.block_rows;
-  s.total = s.take + shape.block_rows;
-  s.ring = s.total + shape.block_rows;
+  s.largest = s.take + shape.block_rows;
+  s.total = s.largest + shape.block_rows;
+  s.ring = s.q + shape.block_rows * (shape.dim4 + kAttentionRowFloats);
   return s;
 }
 inline size_t shared_bytes_of(const AttentionShape& shape) {
-  const size_t row = size_t{shape.dim4} + kAttentionChunk + 4;
-  return (shape.block_rows * row + (size_t{kRingTiles} * shape.tile_words << shape.tile_shift)) * sizeof(float);
+  return (size_t{shape.block_rows} * (shape.dim4 + kAttentionRowFloats) + (size_t{kRingTiles} * shape.tile_words << shape.tile_shift)) * sizeof(float);
 }
 
 // The rows of a block.
@@ -175,14 +177,14 @@ __device__ __forceinline__ void score_tile(const AttentionShape& shape, const At
   }
 }
 
-// Largest and total of a row so far; kept in the registers of the warp that weighs the row.
-struct RunningRow {
+// m and l of a row, or m' and l'.
+struct RowWeights {
   float largest;
   float total;
 };
 
 // Scores of one row -> weights. A whole warp; `tokens` > 0 of the chunk. Every lane gets m' and l'.
-__device__ __forceinline__ RunningRow weigh_row(SharedPointer<float> p, uint32_t stride, uint32_t tokens) {
+__device__ __forceinline__ RowWeights weigh_row(SharedPointer<float> p, uint32_t stride, uint32_t tokens) {
   const unsigned lane = threadIdx.x % kWarp;
   const float minus_infinity = __uint_as_float(0xFF800000u);
   const bool second = lane + kWarp < tokens;
