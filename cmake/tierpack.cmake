@@ -24,6 +24,31 @@ function(tierpack_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "${ARG_FILTER}" PROPERTIES TIMEOUT 600)
 endfunction()
 
+# tierpack_cuda_test(NAME SOURCES ... DEPENDS folders ...)
+# A test of kernels of the GPU: program NAME runs them on tests/support/cuda_on_cpu, and its cases are in CTest; with CUDA there is
+# also gpu_NAME, which runs them on a GPU and is built by the target gpu_tests.
+function(tierpack_cuda_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
+  if(NOT TIERPACK_TESTS)
+    return()
+  endif()
+  # Objects come before libraries: the device layer of tierpack_runtime_device is then not linked.
+  tierpack_test(${name} SOURCES ${ARG_SOURCES} $<TARGET_OBJECTS:cuda_on_cpu> DEPENDS ${ARG_DEPENDS} runtime_kernels runtime_device
+    PRIVATE ${ARG_PRIVATE} Boost::context)
+  if(NOT TIERPACK_HAVE_CUDA)
+    return()
+  endif()
+  if(NOT TARGET gpu_tests)
+    add_custom_target(gpu_tests)
+  endif()
+  add_executable(gpu_${name} EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS PREPEND tierpack_)
+  target_link_libraries(gpu_${name} PRIVATE ${ARG_DEPENDS} ${ARG_PRIVATE} tierpack_runtime_cuda tierpack_options GTest::gtest_main
+    GTest::gmock)
+  target_compile_definitions(gpu_${name} PRIVATE TIERPACK_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TIERPACK_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  add_dependencies(gpu_tests gpu_${name})
+endfunction()
+
 # tierpack_fuzzer(NAME SOURCES ... DEPENDS folders ...)
 # A libFuzzer target (with the fuzz preset), and in every build a program that replays a corpus given as arguments.
 function(tierpack_fuzzer name)

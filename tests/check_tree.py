@@ -34,6 +34,7 @@ RUNTIME = {
 EXCEPTIONS = {
     ("calibrate", "runtime/device/device.h"),
     ("calibrate", "runtime/hardware/machine_report.h"),
+    ("runtime", "tests/support/cuda_on_cpu/cuda_on_cpu.h"),  # kernels compiled as C++
 }
 SOURCE = re.compile(r"\.(h|cpp|cu|cuh)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -1,0 +1,113 @@
+#include "tests/support/cuda_on_cpu/work_queue.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+namespace tierpack::cuda_on_cpu {
+namespace {
+
+std::mutex& device_lock() {
+  static std::mutex lock;
+  return lock;
+}
+
+}  // namespace
+
+WorkQueue::~WorkQueue() {
+  const std::lock_guard lock(device_lock());
+  try {
+    while (!items_.empty()) run_first();
+  } catch (...) {
+  }
+  if (failure_ == nullptr || told_) return;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "cuda_on_cpu: a stream ends with a failure that no one waited for: %s\n", e.what());
+  }
+  std::abort();
+}
+
+void WorkQueue::add(const char* what, std::function<void()> work) {
+  const std::lock_guard lock(device_lock());
+  items_.push_back({what, std::move(work), nullptr, nullptr});
+}
+
+std::shared_ptr<Record> WorkQueue::record() {
+  const std::lock_guard lock(device_lock());
+  const auto record = std::make_shared<Record>();
+  record->queue = this;
+  items_.push_back({"record", nullptr, record, nullptr});
+  return record;
+}
+
+void WorkQueue::wait(std::shared_ptr<Record> record) {
+  const std::lock_guard lock(device_lock());
+  items_.push_back({"wait", nullptr, nullptr, std::move(record)});
+}
+
+void WorkQueue::synchronize() {
+  const std::lock_guard lock(device_lock());
+  while (!items_.empty()) run_first();
+  throw_failure();
+}
+
+void WorkQueue::reach(Record& record) {
+  const std::lock_guard lock(device_lock());
+  if (!record.done) record.queue->run_to(record);
+  if (record.failure != nullptr) std::rethrow_exception(record.failure);
+}
+
+bool WorkQueue::approach(Record& record) {
+  const std::lock_guard lock(device_lock());
+  WorkQueue* queue = record.queue;
+  while (!record.done) {
+    const std::shared_ptr<Record> wait_for = queue->items_.front().wait_for;
+    if (wait_for != nullptr && !wait_for->done) {
+      queue = wait_for->queue;
+      continue;
+    }
+    const bool worked = queue->items_.front().work != nullptr;
+    queue->run_first();
+    if (worked) break;
+    queue = record.queue;
+  }
+  if (record.failure != nullptr) std::rethrow_exception(record.failure);
+  return record.done;
+}
+
+void WorkQueue::throw_failure() {
+  if (failure_ == nullptr) return;
+  told_ = true;
+  std::rethrow_exception(failure_);
+}
+
+void WorkQueue::run_to(const Record& record) {
+  while (!record.done) run_first();
+}
+
+// Failures stay in the queue and its records.
+void WorkQueue::run_first() {
+  const Item item = std::move(items_.front());
+  items_.pop_front();
+  if (failure_ == nullptr) {
+    try {
+      if (item.wait_for != nullptr) {
+        if (!item.wait_for->done) item.wait_for->queue->run_to(*item.wait_for);
+        if (item.wait_for->failure != nullptr) std::rethrow_exception(item.wait_for->failure);
+      }
+      if (item.work) item.work();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+  if (item.record != nullptr) {
+    item.record->failure = failure_;
+    item.record->when = std::chrono::steady_clock::now();
+    item.record->done = true;
+  }
+}
+
+}  // namespace tierpack::cuda_on_cpu
