@@ -166,7 +166,7 @@ TEST(CudaDeltaRule, OneToken) {
 }
 
 TEST(CudaDeltaRule, ExtremeValues) {
-  for (const uint32_t dim : {20u, 64u}) {
+  for (const uint32_t dim : {20u, 36u, 64u}) {
     const Recurrence c{5, 1, 2, dim};
     Inputs in = inputs_of(c, 500);
     in.state = subnormal_values(in.state.size(), 501);
@@ -183,6 +183,12 @@ TEST(CudaDeltaRule, ExtremeValues) {
     check_delta_rule(c, in, 2);
     in.state.assign(in.state.size(), -1e-45f);
     for (float& x : in.mixed) x = 1e-3f;
+    check_delta_rule(c, in, 2);
+    // A sum S k of -0 that decides the sign of zeros in the state: they lie behind the first 32 elements, whose products round to -0.
+    for (size_t i = 0; i < in.state.size(); ++i) in.state[i] = i % dim < 32 ? -1e-45f : -0.0f;
+    for (size_t i = 0; i < in.mixed.size(); ++i) in.mixed[i] = i % c.channels() < 2 * dim ? 1e-3f : -0.0f;
+    in.decay.assign(in.decay.size(), 1.0f);
+    in.beta.assign(in.beta.size(), 0.5f);
     check_delta_rule(c, in, 2);
   }
 }

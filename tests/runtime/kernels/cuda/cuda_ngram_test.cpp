@@ -67,6 +67,9 @@ TEST(CudaNgram, GateOfExtremeValues) {
   c.key.assign(c.key.size(), 0.0f);  // no score: the gate is a half
   check_gate(c);
   c = normal_gates(3, 2, 65);
+  for (float& x : c.norm_key) x *= 1e-9f;  // scores below the least size
+  check_gate(c);
+  c = normal_gates(3, 2, 65);
   c.key = subnormal_values(c.key.size(), 13);
   c.residual = subnormal_values(c.residual.size(), 14);
   c.value = subnormal_values(c.value.size(), 15);
