@@ -27,9 +27,9 @@ __global__ void ngram_gate_kernel(const float* __restrict__ key, const float* __
                                   const float* __restrict__ norm_conv, float eps, uint32_t n_streams, uint32_t dim, float root_dim,
                                   float* __restrict__ gated, float* __restrict__ conv_input) {
   TIERPACK_DYNAMIC_SHARED(float, rows);
-  TIERPACK_SHARED(float, factors, 4);
   const auto k = rows;
   const auto q = rows + dim;
+  const auto factors = rows + 2 * dim;
   const size_t token = blockIdx.x;
   const size_t at = (token * n_streams + blockIdx.y) * dim;
   const size_t gamma = static_cast<size_t>(blockIdx.y) * dim;
@@ -95,7 +95,7 @@ void ngram_gate(Stream& s, const float* key, const float* streams, const float* 
                 const float* norm_conv, float eps, uint32_t tokens, uint32_t n_streams, uint32_t dim, float* gated, float* conv_input) {
   if (tokens == 0 || n_streams == 0 || dim == 0) return;
   const auto kernel = in_fours(dim, {key, streams}) ? ngram_gate_kernel<4> : ngram_gate_kernel<1>;
-  launch(s, "ngram_gate", dim3(tokens, n_streams), kGateThreads, 2 * size_t{dim} * sizeof(float), kernel, key, streams, value, norm_key,
+  launch(s, "ngram_gate", dim3(tokens, n_streams), kGateThreads, (2 * size_t{dim} + 4) * sizeof(float), kernel, key, streams, value, norm_key,
          norm_query, norm_conv, eps, n_streams, dim, static_cast<float>(std::sqrt(static_cast<double>(dim))), gated, conv_input);
 }
 

@@ -29,7 +29,7 @@ template <unsigned W>
 __global__ void long_rows_kernel(const float* x, size_t x_stride, const float* weight, uint32_t weight_rows, float eps, uint32_t n,
                                  float* out) {
   TIERPACK_DYNAMIC_SHARED(float, row);
-  TIERPACK_SHARED(float, factor, 1);
+  const auto factor = row + n;
   const uint32_t i = blockIdx.x;
   stage_row<W>(x + i * x_stride, n, row);
   __syncthreads();
@@ -41,9 +41,9 @@ __global__ void long_rows_kernel(const float* x, size_t x_stride, const float* w
   const float r = factor[0];
   const float* const w = weight != nullptr ? weight + static_cast<size_t>(i % weight_rows) * n : nullptr;
   for (uint32_t e = threadIdx.x * W; e < n; e += kLongThreads * W) {
-    Floats<W> values;
+    Floats<W> values = staged_floats<W>(row, e);
 #pragma unroll
-    for (uint32_t j = 0; j < W; ++j) values.v[j] = row[e + j] * r;
+    for (uint32_t j = 0; j < W; ++j) values.v[j] = values.v[j] * r;
     if (w != nullptr) {
       const Floats<W> factors = load_floats<W>(w + e);
 #pragma unroll
@@ -66,7 +66,7 @@ void rms_norm(Stream& s, const float* x, size_t x_stride, const float* weight, u
     return;
   }
   const auto kernel = in_fours(n, {x, weight, out}) && x_stride % 4 == 0 ? long_rows_kernel<4> : long_rows_kernel<1>;
-  launch(s, "rms_norm", dim3(static_cast<unsigned>(rows)), kLongThreads, n * sizeof(float), kernel, x, x_stride, weight, weight_rows,
+  launch(s, "rms_norm", dim3(static_cast<unsigned>(rows)), kLongThreads, (size_t{n} + 1) * sizeof(float), kernel, x, x_stride, weight, weight_rows,
          eps, n, out);
 }
 

@@ -92,6 +92,17 @@ struct ShortRow {
   }
 };
 
+// W neighbouring floats of a row in shared memory; `e` is a multiple of W.
+template <unsigned W>
+__device__ __forceinline__ Floats<W> staged_floats(SharedPointer<float> row, uint32_t e) {
+  if constexpr (W == 4) {
+    const float4 x = load_shared<float4>(row, e);
+    return {{x.x, x.y, x.z, x.w}};
+  } else {
+    return {{row[e]}};
+  }
+}
+
 // Copies a row to shared memory; readable behind a barrier.
 template <unsigned W>
 __device__ __forceinline__ void stage_row(const float* x, uint32_t n, SharedPointer<float> row) {

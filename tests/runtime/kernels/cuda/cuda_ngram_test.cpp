@@ -53,6 +53,7 @@ TEST(CudaNgram, Gate) {
   check_gate(normal_gates(1, 4, 2560));
   check_gate(normal_gates(5, 3, 129));
   check_gate(normal_gates(2, 2, 20));
+  check_gate(normal_gates(1, 1, 6144));
   check_gate(normal_gates(1, 1, 7168));
 }
 

@@ -34,7 +34,7 @@ void check_norm(const Values& x, size_t stride, const Values& weight, uint32_t w
 
 TEST(CudaNorms, RowsOfEveryLength) {
   uint32_t seed = 1;
-  for (const uint32_t n : {1u, 31u, 32u, 33u, 128u, 255u, 256u, 257u, 260u, 1001u, 2560u, 7168u}) {
+  for (const uint32_t n : {1u, 31u, 32u, 33u, 128u, 255u, 256u, 257u, 260u, 1001u, 2560u, 7168u, 12288u}) {
     for (const size_t rows : {1, 5}) {
       const Values weight = normal_values(size_t{2} * n, ++seed);
       check_norm(normal_values(rows * n, ++seed), n, weight, 2, n, rows);
