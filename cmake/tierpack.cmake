@@ -24,16 +24,20 @@ function(tierpack_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_FILTER "${ARG_FILTER}" PROPERTIES TIMEOUT 600)
 endfunction()
 
-# tierpack_cuda_test(NAME SOURCES ... DEPENDS folders ...)
+# tierpack_cuda_test(NAME SOURCES ... [ENGINE] DEPENDS folders ...)
 # A test of kernels of the GPU: program NAME runs them on tests/support/cuda_on_cpu, and its cases are in CTest; with CUDA there is
 # also gpu_NAME, which runs them on a GPU and is built by the target gpu_tests.
 function(tierpack_cuda_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "ENGINE" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
   if(NOT TIERPACK_TESTS)
     return()
   endif()
-  # Objects come before libraries: the device layer of tierpack_runtime_device is then not linked.
-  tierpack_test(${name} SOURCES ${ARG_SOURCES} $<TARGET_OBJECTS:cuda_on_cpu> DEPENDS ${ARG_DEPENDS} runtime_kernels runtime_device
+  # Objects come before libraries: the device layer of tierpack_runtime_device is then not linked. ENGINE: nor is tierpack_runtime_gpu_model.
+  set(objects $<TARGET_OBJECTS:cuda_on_cpu>)
+  if(ARG_ENGINE)
+    list(APPEND objects $<TARGET_OBJECTS:gpu_model_on_cpu>)
+  endif()
+  tierpack_test(${name} SOURCES ${ARG_SOURCES} ${objects} DEPENDS ${ARG_DEPENDS} runtime_kernels runtime_device
     PRIVATE ${ARG_PRIVATE} Boost::context)
   if(NOT TIERPACK_HAVE_CUDA)
     return()
