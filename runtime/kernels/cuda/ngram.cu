@@ -95,8 +95,9 @@ void ngram_gate(Stream& s, const float* key, const float* streams, const float* 
                 const float* norm_conv, float eps, uint32_t tokens, uint32_t n_streams, uint32_t dim, float* gated, float* conv_input) {
   if (tokens == 0 || n_streams == 0 || dim == 0) return;
   const auto kernel = in_fours(dim, {key, streams}) ? ngram_gate_kernel<4> : ngram_gate_kernel<1>;
-  launch(s, "ngram_gate", dim3(tokens, n_streams), kGateThreads, (2 * size_t{dim} + 4) * sizeof(float), kernel, key, streams, value, norm_key,
-         norm_query, norm_conv, eps, n_streams, dim, static_cast<float>(std::sqrt(static_cast<double>(dim))), gated, conv_input);
+  const auto root_dim = static_cast<float>(std::sqrt(static_cast<double>(dim)));
+  launch(s, "ngram_gate", dim3(tokens, n_streams), kGateThreads, (2 * size_t{dim} + 4) * sizeof(float), kernel, key, streams, value,
+         norm_key, norm_query, norm_conv, eps, n_streams, dim, root_dim, gated, conv_input);
 }
 
 void ngram_conv(Stream& s, const float* input, const float* weight, uint32_t taps, uint32_t dilation, uint32_t tokens, uint32_t wide,

@@ -66,8 +66,8 @@ void rms_norm(Stream& s, const float* x, size_t x_stride, const float* weight, u
     return;
   }
   const auto kernel = in_fours(n, {x, weight, out}) && x_stride % 4 == 0 ? long_rows_kernel<4> : long_rows_kernel<1>;
-  launch(s, "rms_norm", dim3(static_cast<unsigned>(rows)), kLongThreads, (size_t{n} + 1) * sizeof(float), kernel, x, x_stride, weight, weight_rows,
-         eps, n, out);
+  launch(s, "rms_norm", dim3(static_cast<unsigned>(rows)), kLongThreads, (size_t{n} + 1) * sizeof(float), kernel, x, x_stride, weight,
+         weight_rows, eps, n, out);
 }
 
 }  // namespace tierpack::kernels::cuda
