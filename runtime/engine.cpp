@@ -16,6 +16,7 @@
 #include "runtime/experts/tiered_store.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/model/gpu/device_model.h"
+#include "runtime/model/gpu/device_sizes.h"
 #include "runtime/model/model.h"
 #include "runtime/model/weights.h"
 #include "runtime/planning/memory_plan.h"
@@ -336,9 +337,10 @@ planning::MachineMemory machine_memory(const EngineOptions& options) {
 }
 
 // Why the GPU that was asked for cannot compute; empty when it can.
-std::string gpu_problem(const EngineOptions& options) {
+std::string gpu_problem(const EngineOptions& options, const ModelConfig& config) {
   if (const std::string problem = model::device_model_problem(); !problem.empty()) return problem;
   if (options.activations == ActivationType::kF32) return "--activations f32 is a check of the CPU's";
+  if (const std::string limit = model::device_model_limit(config); !limit.empty()) return limit;
   const size_t devices = device::enumerate().size();
   if (options.gpu < 0 || static_cast<size_t>(options.gpu) >= devices) return fmt::format("--gpu {}: there are {} devices, counted from 0", options.gpu, devices);
   return {};
@@ -364,7 +366,7 @@ planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack, const Lea
   if (options.threads == 0) options.threads = usable_cores();
   const bool chosen = options.device == DeviceChoice::kAuto;
   if (options.device == DeviceChoice::kAuto || options.device == DeviceChoice::kCuda) {
-    const std::string problem = gpu_problem(options);
+    const std::string problem = gpu_problem(options, pack.config());
     if (problem.empty()) {
       options.device = DeviceChoice::kCuda;
     } else if (chosen && options.vram_bytes == 0) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "runtime/experts/record_reader.h"
 
 namespace tierpack::model {
@@ -10,6 +12,11 @@ namespace tierpack::model {
 namespace {
 
 constexpr uint64_t kTensorAlignment = 256;
+// What operations.h states.
+constexpr uint32_t kDeviceExpertsMax = 4096;
+constexpr uint32_t kDeviceExpertsUsedMax = 32;
+constexpr uint32_t kDeviceHiddenMax = 8190;  // rows of the n-gram gate and of long norms in shared memory
+constexpr uint32_t kDeviceDeltaDimMax = 256;
 constexpr uint64_t kAttentionChunkTokens = 64;  // kernels::kAttentionChunk
 
 // The number of the block that a tensor belongs to; -1 for tensors outside of blocks.
@@ -43,6 +50,17 @@ DeviceScratch DeviceScratch::carve(Carver& carver, const ModelConfig& c, uint32_
   s.guess_weights = carver.take<float>(c.experts_used);
   s.addresses = carver.take<uint64_t>(uint64_t{c.layers} * c.experts);
   return s;
+}
+
+std::string device_model_limit(const ModelConfig& c) {
+  const auto over = [](const char* what, uint64_t found, uint64_t most) { return fmt::format("{} is {}; kernels of a GPU take at most {}", what, found, most); };
+  if (c.experts > kDeviceExpertsMax) return over("the number of experts of a block", c.experts, kDeviceExpertsMax);
+  if (c.experts_used > kDeviceExpertsUsedMax) return over("the number of experts of a token", c.experts_used, kDeviceExpertsUsedMax);
+  if (c.hidden > kDeviceHiddenMax) return over("the hidden size", c.hidden, kDeviceHiddenMax);
+  if (c.architecture != Architecture::kQwen4Exp) return {};
+  if (c.gdn.head_dim > kDeviceDeltaDimMax) return over("the head size of the delta net", c.gdn.head_dim, kDeviceDeltaDimMax);
+  if (c.gdn.head_dim % 4 != 0) return fmt::format("the head size of the delta net is {}; kernels of a GPU take multiples of 4", c.gdn.head_dim);
+  return {};
 }
 
 uint64_t device_weight_bytes(const PackManifest& manifest, const ModelConfig& config) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "formats/model_config.h"
 #include "formats/pack.h"
@@ -28,6 +29,9 @@ struct DeviceScratch {
 
   static DeviceScratch carve(Carver& carver, const ModelConfig& config, uint32_t tokens, uint32_t capacity);
 };
+
+// Why the kernels of a GPU cannot compute a model of these sizes; empty when they can.
+std::string device_model_limit(const ModelConfig& config);
 
 // The dense weights that a GPU holds: all of the trunk's but an embedding that is looked up alone. An upper bound that is
 // off by the alignment of the tensors.
