@@ -113,6 +113,7 @@ class Learner final : public ForwardObserver {
     if (layer < layers_) profile_.add(layer, experts, weights);
     if (observer_ != nullptr) observer_->on_route(layer, position, experts, weights);
   }
+  bool wants_attention() const override { return observer_ != nullptr && observer_->wants_attention(); }
   void on_attend(uint32_t layer, uint32_t position, std::span<const uint32_t> visible) override {
     if (observer_ != nullptr) observer_->on_attend(layer, position, visible);
   }
@@ -166,7 +167,7 @@ class LoadedEngine final : public Engine {
       model::DeviceWeights on_device(config(), std::move(weights), stream);
       open_store();  // in the memory that the dense weights had
       model_ = model::make_device_model({pack_, std::move(on_device), *store_, table, team_, options_.chunk, options_.context,
-                                         reader_options(options_), options_.gpu});
+                                         reader_options(options_), options_.gpu, options_.gpu_graph});
     } else {
       open_store();
       model_ = model::make_model(
@@ -184,7 +185,11 @@ class LoadedEngine final : public Engine {
     return *tokenizer_;
   }
   std::unique_ptr<Session> new_session() override;
-  ExpertCounters expert_counters() const override { return store_->counters(); }
+  ExpertCounters expert_counters() const override {
+    ExpertCounters counters = store_->counters();
+    model_->add_counters(counters);
+    return counters;
+  }
   std::vector<ExpertLayerCounters> expert_layer_counters() const override { return store_->layer_counters(); }
   SeedProgress seed_progress() const override { return store_->seed_progress(); }
   const planning::MemoryPlan* memory_plan() const override { return &plan_; }

@@ -60,6 +60,7 @@ struct EngineOptions {
   std::string cache_policy;            // empty = the default one
   std::string workload;                // what use is learned under between runs (experts/learned_profile.h); empty = not at all
   bool prefetch = true;
+  bool gpu_graph = true;               // start the kernels of a token as one graph where no host is needed in between
   ReadMethod read_method = ReadMethod::kAuto;
   experts::ReadFaults* read_faults = nullptr;  // for tests; not owned
   // Called with the pack before anything is loaded; may change the options above. None of the engine's own.
@@ -77,6 +78,8 @@ struct ForwardObserver {
                         std::span<const float> weights) {
     (void)layer, (void)position, (void)experts, (void)weights;
   }
+  // Whether on_attend is of use: where nobody listens it is not called, which saves a GPU from waiting.
+  virtual bool wants_attention() const { return true; }
   // The positions a query attends to in a full-attention block (ascending).
   virtual void on_attend(uint32_t layer, uint32_t position, std::span<const uint32_t> visible) {
     (void)layer, (void)position, (void)visible;

@@ -41,6 +41,11 @@ void add_memory_options(CLI::App& app, EngineOptions& options) {
            "a GPU's, for trials")
       ->check(CLI::IsMember({"auto", "cpu", "cuda", "sim"}))
       ->default_str("auto");
+  group->add_option_function<std::string>(
+           "--gpu-graph", [&options](const std::string& mode) { options.gpu_graph = mode == "auto"; },
+           "Start the kernels of a token as one CUDA graph where all experts are in VRAM")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->default_str("auto");
   group->add_option("--gpu", options.gpu, "Which GPU, as doctor counts them")->check(CLI::Range(0, 63))->capture_default_str();
   group->add_option_function<std::string>(
       "--sim-link", [&options](const std::string& rate) { options.sim_link_bytes_s = static_cast<double>(parse_size(rate)); },

@@ -26,6 +26,9 @@ constexpr std::array kFields = {
     ExpertCounterField{"moves", "Experts moved between RAM and VRAM.", &ExpertCounters::moves},
     ExpertCounterField{"move_bytes", "Bytes moved between RAM and VRAM.", &ExpertCounters::move_bytes},
     ExpertCounterField{"retries", "Reads repeated after an error or a wrong checksum.", &ExpertCounters::retries},
+    ExpertCounterField{"cpu_computed", "Experts outside of VRAM that the CPU computed beside a GPU.", &ExpertCounters::cpu_computed},
+    ExpertCounterField{"gpu_copies", "Experts outside of VRAM copied to the GPU to be computed.", &ExpertCounters::gpu_copies},
+    ExpertCounterField{"gpu_copy_bytes", "Bytes of those copies.", &ExpertCounters::gpu_copy_bytes},
 };
 static_assert(kFields.size() * sizeof(uint64_t) == sizeof(ExpertCounters), "every counter has a field");
 
@@ -60,6 +63,9 @@ std::string expert_summary(const ExpertCounters& c) {
   }
   if (c.guesses > 0) out += fmt::format("; {:.0f} % of guesses right", percent(c.guesses_right, c.guesses));
   if (c.moves > 0) out += fmt::format("; {} moves between RAM and VRAM", format_count(c.moves));
+  if (c.cpu_computed + c.gpu_copies > 0) {
+    out += fmt::format("; beside VRAM {} computed by the CPU, {} copied ({})", format_count(c.cpu_computed), format_count(c.gpu_copies), format_size(c.gpu_copy_bytes));
+  }
   if (c.retries > 0) out += fmt::format("; {} reads repeated", format_count(c.retries));
   return out;
 }

@@ -131,7 +131,7 @@ int run_plan(PlanOptions options, const PlanOpener& open) {
   report.plan = planning::plan_memory(subject.manifest, subject.config, std::move(uses), options.memory, machine, subject.name);
   const double adapted = report.plan.uses.empty() ? 0 : planning::kAdaptedShare;
   report.hits = planning::predict_hits(subject.manifest, subject.config, report.plan, adapted);
-  if (hardware) {
+  if (hardware && !options.memory.gpu) {  // rates of a GPU are not modelled
     planning::RateOptions rate;
     rate.threads = options.memory.threads;
     rate.adapted = adapted;

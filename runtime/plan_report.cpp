@@ -147,6 +147,10 @@ class Text {
   }
 
   void rates() {
+    if (r_.options.gpu) {
+      line("  speed      not predicted: there is no model of a GPU's rates yet; `tierpack bench` measures them");
+      return;
+    }
     if (r_.hardware_name.empty()) {
       line("  speed      not predicted: this machine was not measured; `tierpack calibrate --hardware` does that");
       return;

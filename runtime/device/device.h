@@ -108,4 +108,21 @@ class Event {
   void* handle_ = nullptr;
 };
 
+// Work of one shape that is queued again and again, started as one, which costs the host less than its parts. It is recorded anew each time:
+// addresses, sizes and values may change.
+class WorkGraph {
+ public:
+  WorkGraph();
+  WorkGraph(const WorkGraph&) = delete;
+  WorkGraph& operator=(const WorkGraph&) = delete;
+  ~WorkGraph();
+  // From here to finish or abandon the stream only takes down what is queued, and nothing may wait for it.
+  void record(Stream& stream);
+  void finish(Stream& stream);             // queues what was taken down
+  void abandon(Stream& stream) noexcept;   // forgets it
+
+ private:
+  void* handle_ = nullptr;
+};
+
 }  // namespace tierpack::device

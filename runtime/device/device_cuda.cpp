@@ -249,4 +249,42 @@ double Event::seconds_since(const Event& earlier) const {
 
 void Event::synchronize() const { check(cudaEventSynchronize(event_of(handle_)), "work before a CUDA event failed"); }
 
+WorkGraph::WorkGraph() = default;
+
+WorkGraph::~WorkGraph() {
+  if (handle_) static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_)));
+}
+
+void WorkGraph::record(Stream& stream) {
+  check(cudaStreamBeginCapture(stream_of(stream.handle()), cudaStreamCaptureModeThreadLocal), "cannot record a CUDA graph");
+}
+
+void WorkGraph::finish(Stream& stream) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream_of(stream.handle()), &graph), "cannot record a CUDA graph");
+  auto* executable = static_cast<cudaGraphExec_t>(handle_);
+  cudaError_t status = cudaSuccess;
+  if (executable != nullptr) {
+    // The recorded shape is nearly always that of the last time; where it is not, the graph is made anew.
+    cudaGraphExecUpdateResultInfo changed{};
+    if (cudaGraphExecUpdate(executable, graph, &changed) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      static_cast<void>(cudaGraphExecDestroy(executable));
+      executable = nullptr;
+    }
+  }
+  if (executable == nullptr) status = cudaGraphInstantiate(&executable, graph, 0);
+  handle_ = status == cudaSuccess ? executable : nullptr;
+  static_cast<void>(cudaGraphDestroy(graph));
+  check(status, "cannot make a CUDA graph");
+  check(cudaGraphLaunch(executable, stream_of(stream.handle())), "cannot start a CUDA graph");
+}
+
+void WorkGraph::abandon(Stream& stream) noexcept {
+  cudaGraph_t graph = nullptr;
+  static_cast<void>(cudaStreamEndCapture(stream_of(stream.handle()), &graph));
+  static_cast<void>(cudaGetLastError());
+  if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+}
+
 }  // namespace tierpack::device

@@ -86,4 +86,10 @@ bool Event::done() const { return true; }
 void Event::synchronize() const {}
 double Event::seconds_since(const Event&) const { return 0; }
 
+WorkGraph::WorkGraph() = default;
+WorkGraph::~WorkGraph() = default;
+void WorkGraph::record(Stream&) {}
+void WorkGraph::finish(Stream&) {}
+void WorkGraph::abandon(Stream&) noexcept {}
+
 }  // namespace tierpack::device

@@ -31,6 +31,10 @@ struct ExpertCounters {
   uint64_t moves = 0;            // between RAM and VRAM, either way
   uint64_t move_bytes = 0;
   uint64_t retries = 0;          // reads repeated after an error or a wrong checksum
+  // With a GPU, of the experts that were not in VRAM:
+  uint64_t cpu_computed = 0;     // by the CPU where they lay
+  uint64_t gpu_copies = 0;       // copied to the GPU to be computed
+  uint64_t gpu_copy_bytes = 0;
 };
 
 // Of one layer.

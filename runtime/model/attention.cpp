@@ -153,6 +153,7 @@ void attend(const Pass& pass, const AttentionWeights& w, const AttentionState& s
   const uint32_t tokens = pass.chunk.tokens;
   const uint32_t ratio = w.compress_ratio;
   const uint32_t budget = c.indexer.budget;
+  const bool observed = pass.chunk.observer != nullptr && pass.chunk.observer->wants_attention();
   // Queries see more the later they are: the first `dense` of the chunk see everything.
   uint32_t dense = tokens;
   while (dense > 0 && is_sparse(pass.chunk.position(dense - 1), ratio, budget)) --dense;
@@ -163,7 +164,7 @@ void attend(const Pass& pass, const AttentionWeights& w, const AttentionState& s
 
   if (dense > 0) {
     attend_heads(pass, w, state, kv_type, 0, dense, nullptr, nullptr);
-    if (pass.chunk.observer != nullptr) report(pass, block, 0, dense, nullptr, 0, nullptr);
+    if (observed) report(pass, block, 0, dense, nullptr, 0, nullptr);
   }
   if (dense < tokens) prepare_index_queries(pass, w);
   AttentionScratch& s = pass.ws.attention;
@@ -171,7 +172,7 @@ void attend(const Pass& pass, const AttentionWeights& w, const AttentionState& s
     const uint32_t count = std::min(kSparseQueries, tokens - first);
     select_visible(pass, w, state, first, count);
     attend_heads(pass, w, state, kv_type, first, count, s.visible, s.visible_count);
-    if (pass.chunk.observer != nullptr) {
+    if (observed) {
       report(pass, block, first, count, s.visible, s.visible_stride, s.visible_count);
     }
   }

@@ -45,6 +45,9 @@ class Model {
   // next call of either.
   virtual std::span<const float> logits(uint32_t first, uint32_t count) = 0;
   virtual uint32_t logit_rows() const = 0;
+
+  // Adds what the model counted to what the store did; from any thread.
+  virtual void add_counters(ExpertCounters& counters) const { (void)counters; }
 };
 
 // The model of the pack's architecture. Throws kUnsupported for sizes beyond what the graph is built for.

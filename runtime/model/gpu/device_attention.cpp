@@ -138,6 +138,7 @@ void attend(const DevicePass& pass, const AttentionWeights& w, const AttentionSt
   const ModelConfig& c = pass.config;
   AttentionScratch& s = pass.ws.attention;
   const uint32_t tokens = pass.chunk.tokens;
+  const bool observed = pass.chunk.observer != nullptr && pass.chunk.observer->wants_attention();
   // Queries see more the later they are: the first `dense` of the chunk see everything.
   uint32_t dense = tokens;
   while (dense > 0 && is_sparse(pass.chunk.position(dense - 1), w.compress_ratio, c.indexer.budget)) --dense;
@@ -148,7 +149,7 @@ void attend(const DevicePass& pass, const AttentionWeights& w, const AttentionSt
 
   if (dense > 0) {
     attend_heads(pass, w, state, kv_type, 0, dense, false);
-    if (pass.chunk.observer != nullptr) report(pass, block, 0, dense, false);
+    if (observed) report(pass, block, 0, dense, false);
   }
   if (dense < tokens) {
     gpu::norm_rope(pass.stream, s.index_q, c.indexer.head_dim, tokens, c.indexer.heads, c.indexer.head_dim, w.indexer.q_norm, c.norm_eps,
@@ -158,7 +159,7 @@ void attend(const DevicePass& pass, const AttentionWeights& w, const AttentionSt
     const uint32_t count = std::min(kDeviceSparseQueries, tokens - first);
     select_visible(pass, w, state, first, count);
     attend_heads(pass, w, state, kv_type, first, count, true);
-    if (pass.chunk.observer != nullptr) report(pass, block, first, count, true);
+    if (observed) report(pass, block, first, count, true);
   }
 
   quantize_for(pass, s.heads, 0, tokens, w.output);

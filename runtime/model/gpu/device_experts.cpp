@@ -70,6 +70,10 @@ void DeviceExperts::run(const DevicePass& pass, const BlockWeights& block, const
                        w.has_shared ? s.shared_weight : nullptr, pass.chunk.tokens, pass.config.hidden, pass.ws.y);
 }
 
+bool DeviceExperts::all_resident(const DevicePass& pass, std::span<const BlockWeights> blocks) {
+  return std::all_of(blocks.begin(), blocks.end(), [&](const BlockWeights& block) { return resident(pass, block); });
+}
+
 bool DeviceExperts::resident(const DevicePass& pass, const BlockWeights& block) {
   if (resident_[block.index]) return true;
   const size_t experts = pass.config.experts;
@@ -344,6 +348,8 @@ void DeviceExperts::copy_and_compute(const DevicePass& pass, const MoeWeights& w
     copies_.record(copy_end_);
     copy_bytes_ = batch.size() * w.experts->record_bytes;
   }
+  gpu_copies_ += batch.size();
+  gpu_copy_bytes_ += batch.size() * w.experts->record_bytes;
   const size_t copied = next_event();
   copies_.record(events_[copied]);
   pass.stream.wait(events_[copied]);
@@ -396,6 +402,7 @@ void DeviceExperts::compute_on_host(const DevicePass& pass, uint32_t block, cons
   run_experts(compute_, std::span<const ExpertJob>(jobs).first(batch.size()));
   share_.measured_cpu(work, std::chrono::duration<double>(Clock::now() - begin).count());
   for (const Held& held : batch) lease_->done(held.index);
+  cpu_computed_ += batch.size();
   pass.stream.copy_to_device(pass.ws.moe.out + size_t{first_row} * c.hidden,
                              std::as_bytes(std::span(host_.out + size_t{first_row} * c.hidden, size_t{rows} * c.hidden)));
 }
@@ -435,6 +442,12 @@ void DeviceExperts::finish(const DevicePass& pass) {
     if (resident_[block]) store_.acquire(block, std::span(ids, used));  // counts as hits
   }
   untold_.clear();
+}
+
+void DeviceExperts::add_counters(ExpertCounters& counters) const {
+  counters.cpu_computed += cpu_computed_;
+  counters.gpu_copies += gpu_copies_;
+  counters.gpu_copy_bytes += gpu_copy_bytes_;
 }
 
 void DeviceExperts::abandon() {

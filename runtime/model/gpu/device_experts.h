@@ -9,6 +9,7 @@
 // no part of the result.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -27,15 +28,18 @@ class DeviceExperts {
   // Everything must outlive this. `compute`: what the CPU computes its share with.
   DeviceExperts(const Pack& pack, const DeviceWeights& weights, ExpertStore& store, const Compute& compute, DeviceHostBuffers& host);
 
+  // Whether no block of the trunk needs the host for one token.
+  bool all_resident(const DevicePass& pass, std::span<const BlockWeights> blocks);
+
   // ws.x -> ws.y. `next`: the block after this one, null after the last.
   void run(const DevicePass& pass, const BlockWeights& block, const BlockWeights* next);
   // The pass is over and its stream synchronised: gives records back and tells the observer and the store what was not told yet.
   void finish(const DevicePass& pass);
   // The same after a failure: nothing is told.
   void abandon();
+  void add_counters(ExpertCounters& counters) const;  // from any thread
 
  private:
-  struct Batch;
   struct Held {
     int index = 0;     // in the lease
     size_t event = 0;  // after it the record is not read any more
@@ -81,6 +85,7 @@ class DeviceExperts {
   size_t events_used_ = 0;
   uint32_t rows_ = 0;                         // given out in this block
   uint32_t row_columns_ = 0;                  // of the hidden values
+  std::atomic<uint64_t> cpu_computed_ = 0, gpu_copies_ = 0, gpu_copy_bytes_ = 0;
 };
 
 }  // namespace tierpack::model

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/engine.h"
 #include "runtime/experts/row_store.h"
 #include "runtime/model/decoded_weights.h"
 #include "runtime/model/gpu/device_experts.h"
@@ -43,6 +44,7 @@ class DeviceModel final : public Model {
     Carver carver(memory_.address());
     workspace_ = Workspace::carve(carver, config(), parts_.chunk, parts_.capacity, WorkspacePlace::kDevice);
     scratch_ = DeviceScratch::carve(carver, config(), parts_.chunk, parts_.capacity);
+    TIERPACK_CHECK(scratch_.attention_bytes >= gpu::attention_scratch_bytes(config().heads, config().head_dim, parts_.capacity));
     Carver host_carver(host_memory_.bytes().data());
     host_ = DeviceHostBuffers::carve(host_carver, config(), parts_.chunk);
     experts_.emplace(parts_.pack, parts_.weights, parts_.experts, compute_, host_);
@@ -71,10 +73,20 @@ class DeviceModel final : public Model {
     stream_.synchronize();
     last_ = chunk;
     const DevicePass pass = pass_over(last_);
+    const bool graph = parts_.graph && chunk.tokens == 1 && (chunk.observer == nullptr || !chunk.observer->wants_attention()) &&
+                       experts_->all_resident(pass, weights().blocks);
+    bool recording = false;
     try {
+      if (graph) {
+        graph_.record(stream_);
+        recording = true;
+      }
       run(pass, state);
+      recording = false;
+      if (graph) graph_.finish(stream_);
       stream_.synchronize();
     } catch (...) {
+      if (recording) graph_.abandon(stream_);
       // Kernels may still read what the lease holds.
       try {
         stream_.synchronize();
@@ -106,6 +118,7 @@ class DeviceModel final : public Model {
   }
 
   uint32_t logit_rows() const override { return workspace_.logit_rows; }
+  void add_counters(ExpertCounters& counters) const override { experts_->add_counters(counters); }
 
  private:
   const ModelConfig& config() const { return parts_.pack.config(); }
@@ -180,6 +193,7 @@ class DeviceModel final : public Model {
   DeviceModelParts parts_;
   Compute compute_;
   device::Stream stream_;
+  device::WorkGraph graph_;
   device::DeviceBuffer memory_;
   device::PinnedBuffer host_memory_;
   gpu::GridTables grids_;

@@ -23,6 +23,7 @@ struct DeviceModelParts {
   uint32_t capacity = 0;  // most tokens of one session
   experts::ReaderOptions reader;  // of the lookup tables' rows
   int device = 0;                 // of device::enumerate()
+  bool graph = true;              // start the kernels of a token as one graph where no host is needed in between
 };
 
 // Throws kUnsupported as make_model does, kCapacity without the memory, kCuda in a program built without CUDA.

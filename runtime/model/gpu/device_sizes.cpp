@@ -43,7 +43,7 @@ DeviceScratch DeviceScratch::carve(Carver& carver, const ModelConfig& c, uint32_
     s.block_cos = carver.take<float>((tokens / ratio + uint64_t{1}) * pairs);
     s.block_sin = carver.take<float>((tokens / ratio + uint64_t{1}) * pairs);
   }
-  s.attention_bytes = c.heads * ceil_div(capacity, kAttentionChunkTokens) * (uint64_t{c.head_dim} + 2) * sizeof(float);
+  s.attention_bytes = c.heads * ceil_div(capacity, kAttentionChunkTokens) * (align_up(uint64_t{c.head_dim}, 4) + 4) * sizeof(float);
   s.attention = carver.take<float>(s.attention_bytes / sizeof(float));
   s.next_router = carver.take<float>(c.experts);
   s.guess = carver.take<uint32_t>(c.experts_used);

@@ -158,6 +158,13 @@ double Event::seconds_since(const Event& earlier) const {
   return std::chrono::duration<double>(to->when - from->when).count();
 }
 
+// Recording changes nothing here but that waiting is an error, as it is on a device.
+WorkGraph::WorkGraph() = default;
+WorkGraph::~WorkGraph() = default;
+void WorkGraph::record(Stream& stream) { queue_at(stream.handle()).set_recording(true); }
+void WorkGraph::finish(Stream& stream) { queue_at(stream.handle()).set_recording(false); }
+void WorkGraph::abandon(Stream& stream) noexcept { queue_at(stream.handle()).set_recording(false); }
+
 }  // namespace tierpack::device
 
 namespace tierpack::cuda_on_cpu {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+
 namespace tierpack::cuda_on_cpu {
 namespace {
 
@@ -57,21 +59,35 @@ void WorkQueue::wait(std::shared_ptr<Record> record) {
   items_.push_back({"wait", nullptr, nullptr, std::move(record)});
 }
 
+void WorkQueue::set_recording(bool recording) {
+  const std::lock_guard lock(device_lock());
+  recording_ = recording;
+}
+
+void WorkQueue::require_not_recording() const {
+  if (recording_) fail(ErrorKind::kCuda, "something waits for a stream whose work is being recorded");
+}
+
 void WorkQueue::synchronize() {
   const std::lock_guard lock(device_lock());
+  require_not_recording();
   while (!items_.empty()) run_first();
   if (failure_ != nullptr) failure_->tell();
 }
 
 void WorkQueue::reach(Record& record) {
   const std::lock_guard lock(device_lock());
-  if (!record.done) record.queue->run_to(record);
+  if (!record.done) {
+    record.queue->require_not_recording();
+    record.queue->run_to(record);
+  }
   if (record.failure != nullptr) record.failure->tell();
 }
 
 bool WorkQueue::approach(Record& record) {
   const std::lock_guard lock(device_lock());
   WorkQueue* queue = record.queue;
+  if (!record.done) queue->require_not_recording();
   while (!record.done) {
     const std::shared_ptr<Record> wait_for = queue->items_.front().wait_for;
     if (wait_for != nullptr && !wait_for->done) {

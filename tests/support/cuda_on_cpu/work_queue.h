@@ -45,6 +45,8 @@ class WorkQueue {
   std::shared_ptr<Record> record();
   void wait(std::shared_ptr<Record> record);
   void synchronize();
+  // While a graph is recorded, waiting for the queue's work is an error.
+  void set_recording(bool recording);
   // Runs what lies before the record; throws if it failed.
   static void reach(Record& record);
   // Runs one piece of work on the way to the record, and returns whether it has been reached.
@@ -62,7 +64,10 @@ class WorkQueue {
   void run_first();
   void run_to(const Record& record);
 
+  void require_not_recording() const;
+
   std::deque<Item> items_;
+  bool recording_ = false;
   std::shared_ptr<Failure> failure_;
 };
 
