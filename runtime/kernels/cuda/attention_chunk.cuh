@@ -131,13 +131,16 @@ __device__ __forceinline__ void stage_tile(const AttentionShape& shape, uint32_t
   const unsigned lane = threadIdx.x % kDotLanes;
   const uint32_t end = min(base + (1u << shape.tile_shift), tokens);
   const uint32_t words = kType == KvType::kF32 ? shape.dim4 : kType == KvType::kF16 ? shape.dim4 / 2 : shape.row_bytes / 4;
+#pragma unroll 1
   for (uint32_t j = base + threadIdx.x / kDotLanes; j < end; j += blockDim.x / kDotLanes) {
     const uint32_t position = visible != nullptr ? visible[j] : begin + j;
     const std::byte* const from = cache + static_cast<size_t>(position) * shape.row_bytes;
     const uint32_t to = (j - base) * shape.tile_words;
     if (shape.copy_16) {
+#pragma unroll 2
       for (uint32_t i = lane; i < shape.row_bytes / 16; i += kDotLanes) copy_async_16(tile, to + i * 4, from + i * 16);
     } else {
+#pragma unroll 1
       for (uint32_t i = lane; i < words; i += kDotLanes) tile[to + i] = read_word<kType>(from, i, dim);
     }
   }
@@ -235,6 +238,7 @@ __device__ __forceinline__ void read_weights(SharedPointer<float> p, uint32_t at
 template <KvType kType, unsigned kRows>
 __device__ __forceinline__ void add_values(const AttentionShape& shape, const AttentionShared& s, uint32_t dim, SharedPointer<float> tile,
                                            uint32_t base, const uint32_t (&seen)[kRows], uint32_t row, uint32_t e, Quad (&sums)[kRows]) {
+  [[maybe_unused]] constexpr int kUnroll = kType == KvType::kF16 ? 4 : 2;  // as far as the registers reach
   uint32_t fewest = seen[0];
   uint32_t most = seen[0];
 #pragma unroll
@@ -246,7 +250,7 @@ __device__ __forceinline__ void add_values(const AttentionShape& shape, const At
   const uint32_t by_all = min(end, fewest);
   uint32_t j = base;
   uint32_t at = 0;
-#pragma unroll 4
+#pragma unroll(kUnroll)
   for (; j < by_all; ++j, at += shape.tile_words) {
     const Quad value = read_quad<kType>(tile, at, e, dim);
     float weights[kRows];
@@ -257,6 +261,7 @@ __device__ __forceinline__ void add_values(const AttentionShape& shape, const At
       for (unsigned i = 0; i < 4; ++i) sums[r].v[i] = __fmaf_rn(weights[r], value.v[i], sums[r].v[i]);
     }
   }
+#pragma unroll 1
   for (; j < end; ++j, at += shape.tile_words) {
     const Quad value = read_quad<kType>(tile, at, e, dim);
     float weights[kRows];
