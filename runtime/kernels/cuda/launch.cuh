@@ -17,6 +17,7 @@ template <typename... Parameters>
 void launch(device::Stream& stream, const char* what, dim3 grid, unsigned threads, size_t shared_bytes, void (*kernel)(Parameters...),
             std::type_identity_t<Parameters>... arguments) {
 #ifdef TIERPACK_CUDA_ON_CPU
+  cuda_on_cpu::check_arguments(what, arguments...);
   cuda_on_cpu::queue_of(stream).add(what, [=] { cuda_on_cpu::run_grid(what, grid, dim3(threads), shared_bytes, [=] { kernel(arguments...); }); });
 #else
   if (shared_bytes > (48u << 10)) {

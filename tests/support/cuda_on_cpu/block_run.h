@@ -11,6 +11,7 @@
 #include <boost/context/fiber.hpp>
 
 #include "tests/support/cuda_on_cpu/fiber_engine.h"
+#include "tests/support/cuda_on_cpu/fiber_sanitizers.h"
 
 namespace tierpack::cuda_on_cpu {
 
@@ -21,6 +22,7 @@ struct Thread;
 // A fiber with its stack. It runs threads of blocks, the next in the same fiber unless one waits inside it.
 struct Worker {
   boost::context::fiber fiber;  // while it is not running
+  FiberTrace trace;
   Thread* first = nullptr;      // to begin with when it is resumed from idleness
 };
 
@@ -35,6 +37,7 @@ struct Thread {
   Collective kind{};
   uint32_t mask = 0;
   Exchange* exchange = nullptr;
+  uint32_t time = 0;  // collectives of some lanes of the warp so far
 };
 
 // Lanes that have arrived at one collective.
@@ -49,17 +52,28 @@ struct Warp {
   uint32_t lanes = 0;  // that exist
   unsigned open = 0;   // meetings
   Meeting meetings[kWarpLanes];
+  uint32_t full = 0;     // collectives of all lanes so far
+  bool partial = false;  // one of some lanes has followed the last of those
+  uint32_t known[kWarpLanes][kWarpLanes] = {};  // [a][b]: the last time of lane b that lane a knows to be over
 };
 
 class Launch {
  public:
+  Launch() = default;
+  ~Launch();
   void run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure);
   void wait_at_barrier();
   void meet(Collective kind, uint32_t mask, Exchange& exchange);
+  // Ends the launch from within the running thread where an exception cannot.
+  [[noreturn]] void give_up(const std::string& message);
   Thread& thread() { return *thread_; }
   // Of the running block, "kernel NAME, block (x, y, z)".
   std::string place() const;
-  size_t dynamic_bytes() const { return dynamic_bytes_; }
+  const Warp& warp(unsigned thread) const { return warps_[thread / kWarpLanes]; }
+  // Epochs count barriers and blocks; this is the one that the block began with.
+  uint32_t block_epoch() const { return block_epoch_; }
+  bool running() const { return running_; }
+  void seed_order(uint32_t seed) { launches_ = seed; }
 
  private:
   struct Abandoned {};
@@ -69,9 +83,12 @@ class Launch {
   void suspend();
   void switch_to(Worker& from, Worker& to);
   Worker* idle_worker();
+  Worker* make_worker();
   void work(Worker& self);
   void run_thread(Worker& self, Thread& thread);
   void complete(Warp& warp, unsigned first_number, const Meeting& meeting);
+  void advance(Warp& warp, unsigned first_number, uint32_t mask);
+  void begin_epoch();
   void abandon();
   std::string describe_stop() const;
   uint32_t random();
@@ -79,16 +96,18 @@ class Launch {
   const char* what_ = "";
   ThreadFunction function_ = nullptr;
   const void* closure_ = nullptr;
-  size_t dynamic_bytes_ = 0;
+  uint32_t epoch_ = 0;
+  uint32_t block_epoch_ = 0;
   unsigned count_ = 0;      // threads of a block
   unsigned unfinished_ = 0;
   unsigned at_barrier_ = 0;
   uint32_t ready_warps_ = 0;
-  unsigned warp_ = 0;       // that ran last
+  unsigned warp_number_ = 0;  // that ran last
   uint32_t random_ = 1;
   uint32_t launches_ = 0;
   bool running_ = false;
   bool abandoning_ = false;
+  bool ending_ = false;
   std::exception_ptr failure_;
   Thread* thread_ = nullptr;
   std::vector<Thread> threads_;
@@ -99,7 +118,10 @@ class Launch {
   std::vector<Worker*> idle_;
 };
 
-Launch& launch_state();
+inline Launch& launch_state() {
+  static Launch launch;
+  return launch;
+}
 
 // What a warp computes together once all lanes of `mask` have arrived; lanes[l] belongs to lane l. Throws through fail_thread.
 void exchange_values(Collective kind, uint32_t mask, Exchange* const (&lanes)[kWarpLanes]);

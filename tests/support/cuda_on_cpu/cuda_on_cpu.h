@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tests/support/cuda_on_cpu/device_functions.h"
+#include "tests/support/cuda_on_cpu/device_memory.h"
 #include "tests/support/cuda_on_cpu/device_values.h"
 #include "tests/support/cuda_on_cpu/fiber_engine.h"
 #include "tests/support/cuda_on_cpu/shared_memory.h"

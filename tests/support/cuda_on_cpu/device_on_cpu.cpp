@@ -1,8 +1,4 @@
-// The device layer over the emulator: device memory is host memory between pages that may not be touched, streams are queues that
-// run when something waits for them.
-#include <sys/mman.h>
-
-#include <atomic>
+// The device layer over the emulator: streams are queues that run when something waits for them.
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -11,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory_placement.h"
 #include "runtime/device/device.h"
+#include "tests/support/cuda_on_cpu/device_memory.h"
 #include "tests/support/cuda_on_cpu/work_queue.h"
 
 namespace tierpack::device {
@@ -19,27 +16,7 @@ namespace {
 using cuda_on_cpu::Record;
 using cuda_on_cpu::WorkQueue;
 
-constexpr uint64_t kPage = 4096;
-constexpr uint64_t kMemoryBytes = uint64_t{8} << 30;
-constexpr uint64_t kFilledBytes = uint64_t{64} << 20;  // of a buffer get a pattern: NaN as floats, -1 as integers
-
-std::atomic<uint64_t>& used_bytes() {
-  static std::atomic<uint64_t> used = 0;
-  return used;
-}
-
-// Where a buffer of so many bytes lies in its mapping: a page before and one behind may not be touched, and its end is as near to the
-// latter as alignment allows, 256 bytes for multiples of that and else 16.
-struct Layout {
-  explicit Layout(uint64_t bytes) {
-    const uint64_t alignment = bytes % 256 == 0 ? 256 : 16;
-    const uint64_t aligned = (bytes + alignment - 1) / alignment * alignment;
-    body = (aligned + kPage - 1) / kPage * kPage;
-    start = kPage + body - aligned;
-  }
-  uint64_t body;
-  uint64_t start;  // from the beginning of the mapping
-};
+constexpr uint64_t kSpoiltBytes = uint64_t{16} << 20;  // of page-locked memory that is freed, to show up in late copies
 
 WorkQueue& queue_at(void* handle) { return *static_cast<WorkQueue*>(handle); }
 
@@ -53,8 +30,6 @@ struct EventState {
 };
 EventState& event_at(void* handle) { return *static_cast<EventState*>(handle); }
 
-void copy(void* to, const void* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
-
 }  // namespace
 
 const char* backend_name() { return "cuda_on_cpu"; }
@@ -63,7 +38,7 @@ std::vector<DeviceInfo> enumerate() {
   DeviceInfo info;
   info.name = "cuda_on_cpu";
   info.compute_major = 8;
-  info.memory_bytes = kMemoryBytes;
+  info.memory_bytes = cuda_on_cpu::device_memory_bytes();
   info.free_bytes = free_device_bytes();
   return {info};
 }
@@ -74,12 +49,13 @@ void use_device(int index) {
   if (index != 0) fail(ErrorKind::kCuda, "device {} cannot be used: there is one", index);
 }
 
-uint64_t free_device_bytes() { return kMemoryBytes - std::min(kMemoryBytes, used_bytes().load()); }
+uint64_t free_device_bytes() { return cuda_on_cpu::unused_device_memory_bytes(); }
 
 PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   data_ = allocate_placed(bytes);
   if (!data_) fail(ErrorKind::kCapacity, "cannot allocate {} bytes of host memory", bytes);
+  cuda_on_cpu::add_pinned_memory(data_, bytes);
 }
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -88,19 +64,15 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   return *this;
 }
-PinnedBuffer::~PinnedBuffer() { std::free(data_); }
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ == nullptr) return;
+  cuda_on_cpu::remove_pinned_memory(data_);
+  std::memset(data_, 0xA5, std::min(bytes_, kSpoiltBytes));
+  std::free(data_);
+}
 
 DeviceBuffer::DeviceBuffer(uint64_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  if (bytes > free_device_bytes()) fail(ErrorKind::kCapacity, "cannot allocate {} bytes of GPU memory", bytes);
-  const Layout layout(bytes);
-  void* const map = ::mmap(nullptr, layout.body + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (map == MAP_FAILED || ::mprotect(static_cast<std::byte*>(map) + kPage, layout.body, PROT_READ | PROT_WRITE) != 0) {
-    fail(ErrorKind::kCapacity, "cannot allocate {} bytes of GPU memory", bytes);
-  }
-  data_ = static_cast<std::byte*>(map) + layout.start;
-  std::memset(data_, 0xFF, std::min(bytes, kFilledBytes));
-  used_bytes() += bytes;
+  if (bytes > 0) data_ = cuda_on_cpu::allocate_device_memory(bytes);
 }
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -111,9 +83,8 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 }
 DeviceBuffer::~DeviceBuffer() {
   if (data_ == nullptr) return;
-  const Layout layout(bytes_);
-  ::munmap(data_ - layout.start, layout.body + 2 * kPage);
-  used_bytes() -= bytes_;
+  WorkQueue::drain_all();
+  cuda_on_cpu::free_device_memory(data_);
 }
 
 Stream::Stream() : handle_(new WorkQueue) {}
@@ -133,16 +104,28 @@ void Stream::copy_to_host(MutableBytes to, const DeviceBuffer& from, uint64_t of
   copy_to_host(to, from.address() + offset);
 }
 void Stream::copy_to_device(void* to, Bytes from) {
-  if (!from.empty()) queue_at(handle_).add("copy_to_device", [=] { copy(to, from.data(), from.size()); });
+  if (from.empty()) return;
+  cuda_on_cpu::check_device_range("copy to the device", to, from.size());
+  queue_at(handle_).add("copy to the device", [=] { std::memcpy(to, from.data(), from.size()); });
 }
 void Stream::copy_to_host(MutableBytes to, const void* from) {
-  if (!to.empty()) queue_at(handle_).add("copy_to_host", [=] { copy(to.data(), from, to.size()); });
+  if (to.empty()) return;
+  cuda_on_cpu::check_device_range("copy to the host", from, to.size());
+  queue_at(handle_).add("copy to the host", [=] { std::memcpy(to.data(), from, to.size()); });
 }
 void Stream::copy_on_device(void* to, const void* from, uint64_t bytes) {
-  if (bytes > 0) queue_at(handle_).add("copy_on_device", [=] { copy(to, from, bytes); });
+  if (bytes == 0) return;
+  cuda_on_cpu::check_device_range("copy on the device from", from, bytes);
+  cuda_on_cpu::check_device_range("copy on the device to", to, bytes);
+  const auto* const a = static_cast<const std::byte*>(from);
+  const auto* const b = static_cast<const std::byte*>(to);
+  if (a < b + bytes && b < a + bytes) fail(ErrorKind::kCuda, "copy on the device of {} bytes between places that overlap", bytes);
+  queue_at(handle_).add("copy on the device", [=] { std::memcpy(to, from, bytes); });
 }
 void Stream::clear(void* to, uint64_t bytes) {
-  if (bytes > 0) queue_at(handle_).add("clear", [=] { std::memset(to, 0, bytes); });
+  if (bytes == 0) return;
+  cuda_on_cpu::check_device_range("clearing", to, bytes);
+  queue_at(handle_).add("clearing", [=] { std::memset(to, 0, bytes); });
 }
 void Stream::record(Event& event) {
   EventState& state = event_at(event.handle_);

@@ -1,6 +1,9 @@
 #include "tests/support/cuda_on_cpu/fiber_engine.h"
 
+#include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <numeric>
 #include <utility>
 
 #include <boost/context/protected_fixedsize_stack.hpp>
@@ -8,26 +11,24 @@
 
 #include "base/error.h"
 #include "tests/support/cuda_on_cpu/block_run.h"
+#include "tests/support/cuda_on_cpu/device_memory.h"
 
 namespace tierpack::cuda_on_cpu {
 namespace {
 
 constexpr size_t kStackBytes = 128u << 10;
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kStackShiftBytes = 13 * 64;
 constexpr unsigned kBlockThreads = 1024;
-constexpr size_t kSharedBytes = 64u << 10;  // what every supported architecture has for a block
 
 }  // namespace
 
 Current current;
 
-Launch& launch_state() {
-  static Launch launch;
-  return launch;
-}
-
 void run_threads(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure) {
   launch_state().run(what, grid, block, shared_bytes, function, closure);
 }
+void seed_order(uint32_t seed) { launch_state().seed_order(seed); }
 void barrier() { launch_state().wait_at_barrier(); }
 void collective(Collective kind, uint32_t mask, Exchange& exchange) { launch_state().meet(kind, mask, exchange); }
 
@@ -47,8 +48,16 @@ uint32_t Launch::random() {
   return random_;
 }
 
+Launch::~Launch() {
+  ending_ = true;
+  trace_thread(main_.trace);
+  for (const std::unique_ptr<Worker>& worker : workers_) switch_to(main_, *worker);
+}
+
 void Launch::run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure) {
   TIERPACK_CHECK(!running_);
+  explain_faults();
+  trace_thread(main_.trace);
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > kBlockThreads || block.z > 64) {
     fail(ErrorKind::kCuda, "kernel {}: {} x {} x {} threads a block", what, block.x, block.y, block.z);
@@ -56,13 +65,9 @@ void Launch::run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, T
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) {
     fail(ErrorKind::kCuda, "kernel {}: a grid of {} x {} x {} blocks", what, grid.x, grid.y, grid.z);
   }
-  if (shared_bytes > kSharedBytes) {
-    fail(ErrorKind::kCuda, "kernel {}: {} bytes of dynamic shared memory, {} are there", what, shared_bytes, kSharedBytes);
-  }
   what_ = what;
   function_ = function;
   closure_ = closure;
-  dynamic_bytes_ = shared_bytes;
   count_ = static_cast<unsigned>(threads);
   random_ = ++launches_ * 2654435761u | 1u;
   current.block_size = block;
@@ -80,13 +85,16 @@ void Launch::run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, T
   begin_launch_memory(shared_bytes, count_);
   running_ = true;
   try {
-    for (unsigned z = 0; z < grid.z; ++z) {
-      for (unsigned y = 0; y < grid.y; ++y) {
-        for (unsigned x = 0; x < grid.x; ++x) {
-          current.block = {x, y, z};
-          run_block();
-        }
-      }
+    // Every block once, in steps that share no divisor with their number.
+    const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
+    uint64_t step = random() % blocks + 1;
+    while (std::gcd(step, blocks) != 1) ++step;
+    uint64_t block_number = random() % blocks;
+    for (uint64_t i = 0; i < blocks; ++i) {
+      current.block = {static_cast<unsigned>(block_number % grid.x), static_cast<unsigned>(block_number / grid.x % grid.y),
+                       static_cast<unsigned>(block_number / grid.x / grid.y)};
+      run_block();
+      block_number = (block_number + step) % blocks;
     }
   } catch (...) {
     running_ = false;
@@ -95,7 +103,13 @@ void Launch::run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, T
   running_ = false;
 }
 
+void Launch::begin_epoch() {
+  TIERPACK_CHECK(++epoch_ != 0);
+}
+
 void Launch::run_block() {
+  begin_epoch();
+  block_epoch_ = epoch_;
   begin_block_memory();
   for (Thread& thread : threads_) {
     thread.finished = false;
@@ -108,7 +122,7 @@ void Launch::run_block() {
   ready_warps_ = warps_.size() == 32 ? UINT32_MAX : (1u << warps_.size()) - 1;
   unfinished_ = count_;
   at_barrier_ = 0;
-  warp_ = random() % static_cast<unsigned>(warps_.size());
+  warp_number_ = random() % static_cast<unsigned>(warps_.size());
   failure_ = nullptr;
   Worker* const worker = idle_worker();
   worker->first = next();
@@ -125,17 +139,18 @@ void Launch::run_block() {
 // A thread that can run, of the warp that ran last if it has one; null when there is none.
 Thread* Launch::next() {
   if (ready_warps_ == 0) return nullptr;
-  if (warps_[warp_].ready == 0) {
+  if (warps_[warp_number_].ready == 0) {
     const unsigned turn = random() % 32;
-    warp_ = (static_cast<unsigned>(std::countr_zero(std::rotr(ready_warps_, static_cast<int>(turn)))) + turn) % 32;
+    warp_number_ = (static_cast<unsigned>(std::countr_zero(std::rotr(ready_warps_, static_cast<int>(turn)))) + turn) % 32;
   }
-  Warp& warp = warps_[warp_];
+  Warp& warp = warps_[warp_number_];
   const unsigned turn = random() % 32;
   const unsigned lane = (static_cast<unsigned>(std::countr_zero(std::rotr(warp.ready, static_cast<int>(turn)))) + turn) % 32;
   warp.ready &= ~(1u << lane);
-  if (warp.ready == 0) ready_warps_ &= ~(1u << warp_);
-  thread_ = &threads_[warp_ * kWarpLanes + lane];
+  if (warp.ready == 0) ready_warps_ &= ~(1u << warp_number_);
+  thread_ = &threads_[warp_number_ * kWarpLanes + lane];
   current.thread = thread_->index;
+  current.now = {epoch_, warp.full, thread_->time, static_cast<uint16_t>(thread_->number), false, false};
   return thread_;
 }
 
@@ -158,25 +173,37 @@ void Launch::suspend() {
 
 void Launch::switch_to(Worker& from, Worker& to) {
   from_ = &from;
+  trace_switch(from.trace, to.trace);
   boost::context::fiber back = std::move(to.fiber).resume();
+  trace_arrival(from.trace, from_->trace);
   from_->fiber = std::move(back);
 }
 
 Worker* Launch::idle_worker() {
-  if (idle_.empty()) {
-    workers_.push_back(std::make_unique<Worker>());
-    Worker* const made = workers_.back().get();
-    made->fiber = boost::context::fiber(std::allocator_arg, boost::context::protected_fixedsize_stack(kStackBytes),
-                                        [this, made](boost::context::fiber&& back) {
-                                          from_->fiber = std::move(back);
-                                          work(*made);
-                                          return std::move(main_.fiber);
-                                        });
-    return made;
-  }
+  if (idle_.empty()) return make_worker();
   Worker* const worker = idle_.back();
   idle_.pop_back();
   return worker;
+}
+
+Worker* Launch::make_worker() {
+  workers_.push_back(std::make_unique<Worker>());
+  Worker* const made = workers_.back().get();
+  boost::context::protected_fixedsize_stack allocator(kStackBytes);
+  const boost::context::stack_context stack = allocator.allocate();
+  // Stacks that all began at the same place of a page would share few lines of the caches.
+  const size_t shift = workers_.size() * kStackShiftBytes % kPageBytes;
+  trace_new_fiber(made->trace, static_cast<std::byte*>(stack.sp) - stack.size, stack.size);
+  const boost::context::preallocated place(static_cast<std::byte*>(stack.sp) - shift, stack.size - shift, stack);
+  made->fiber = boost::context::fiber(std::allocator_arg, place, allocator, [this, made](boost::context::fiber&& back) {
+    trace_arrival(made->trace, from_->trace);
+    from_->fiber = std::move(back);
+    work(*made);
+    from_ = made;
+    trace_switch(made->trace, main_.trace);
+    return std::move(main_.fiber);
+  });
+  return made;
 }
 
 void Launch::work(Worker& self) {
@@ -193,6 +220,7 @@ void Launch::work(Worker& self) {
     }
     idle_.push_back(&self);
     switch_to(self, *to);
+    if (ending_) return;
   }
 }
 
@@ -207,6 +235,17 @@ void Launch::run_thread(Worker& self, Thread& thread) {
     failure_ = std::current_exception();
   }
   thread.worker = nullptr;
+}
+
+void Launch::give_up(const std::string& message) {
+  failure_ = std::make_exception_ptr(Error(ErrorKind::kCuda, message));
+  Worker* const self = std::exchange(thread_->worker, nullptr);
+  for (std::unique_ptr<Worker>& worker : workers_) {
+    if (worker.get() == self) static_cast<void>(worker.release());  // its stack cannot be unwound
+  }
+  std::erase(workers_, nullptr);
+  switch_to(*self, main_);
+  std::abort();
 }
 
 // Unwinds every thread that waits.
@@ -226,6 +265,7 @@ void Launch::wait_at_barrier() {
     return;
   }
   at_barrier_ = 0;
+  begin_epoch();
   for (Thread& thread : threads_) thread.waiting = Waiting::kNo;
   for (Warp& warp : warps_) warp.ready = warp.lanes;
   ready_warps_ = warps_.size() == 32 ? UINT32_MAX : (1u << warps_.size()) - 1;
@@ -276,8 +316,31 @@ void Launch::complete(Warp& warp, unsigned first_number, const Meeting& meeting)
     thread.waiting = Waiting::kNo;
   }
   exchange_values(meeting.kind, meeting.mask, lanes);
+  advance(warp, first_number, meeting.mask);
   warp.ready |= meeting.mask;
   ready_warps_ |= 1u << first_number / kWarpLanes;
+}
+
+// After a collective each of its lanes knows what any of them knew, and that all before it is over.
+void Launch::advance(Warp& warp, unsigned first_number, uint32_t mask) {
+  if (mask == warp.lanes) {
+    ++warp.full;
+    warp.partial = false;
+    return;
+  }
+  warp.partial = true;
+  uint32_t known[kWarpLanes] = {};
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    const unsigned lane = static_cast<unsigned>(std::countr_zero(rest));
+    for (unsigned other = 0; other < kWarpLanes; ++other) known[other] = std::max(known[other], warp.known[lane][other]);
+  }
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    const unsigned lane = static_cast<unsigned>(std::countr_zero(rest));
+    known[lane] = ++threads_[first_number + lane].time;
+  }
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    std::copy(std::begin(known), std::end(known), warp.known[std::countr_zero(rest)]);
+  }
 }
 
 std::string Launch::describe_stop() const {

@@ -13,8 +13,19 @@
 
 namespace tierpack::cuda_on_cpu {
 
+// An access to shared memory, or when it would be now: by whom, after how many barriers and collectives (shared_shadow.h).
+struct Stamp {
+  uint32_t epoch = 0;  // 0: no access
+  uint32_t full = 0;   // collectives of the whole warp before it
+  uint32_t time = 0;   // other collectives of the thread before it
+  uint16_t thread = 0;
+  bool atomic = false;
+  bool pending = false;  // a write by copy_async_16 that no one has waited for
+};
+
 // What threadIdx and its like read: of the thread that runs now.
 struct Current {
+  Stamp now;
   uint3 thread{};
   uint3 block{};
   dim3 block_size;
@@ -41,6 +52,9 @@ void barrier();
 
 // Ends the launch with an error: "kernel NAME, block (x, y, z), thread N: MESSAGE".
 [[noreturn]] void fail_thread(const std::string& message);
+
+// The order in which threads and blocks run is another for every launch, the same for the same seed.
+void seed_order(uint32_t seed);
 
 using ThreadFunction = void (*)(const void* closure);
 void run_threads(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure);
