@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kTileBytes = 9472;         // of a tile, at most, unless one token has more
 constexpr uint32_t kBlockElements = 4096;     // rows times dim of a block
-constexpr uint32_t kFewQueries = 64;          // KV heads of all tokens below which the context is split
+constexpr uint32_t kFewBlocks = 128;          // below which the context is split
 constexpr unsigned kMergeThreads = 128;
 constexpr uint32_t kScratchExtra = 4;         // floats of a chunk behind its dim4 sums: largest, total
 
@@ -106,12 +106,6 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
   const uint32_t end_chunk = (most + kAttentionChunk - 1) / kAttentionChunk;
   if (kSplit && first_chunk >= end_chunk) return;
 
-  for (uint32_t i = warp; i < shape.block_rows; i += warps) {
-    const float* const q = a.q + head_of(a, shape, rows, i) * a.q_stride;
-    for (uint32_t d = lane; d < shape.dim4; d += kWarp) s.q[i * shape.dim4 + d] = d < a.dim ? q[d] : 0.0f;
-    if (lane == 0) s.count[i] = __uint_as_float(seen_by(a, token_of(a, shape, rows, i)));
-  }
-
   // A step is a tile: those of the keys of a chunk, then of its values, then the next chunk.
   const uint32_t tiles_shift = 6 - shape.tile_shift;
   static_assert(kAttentionChunk == 1u << 6);
@@ -133,6 +127,12 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
   };
   stage(0);
   stage(1);
+
+  for (uint32_t i = warp; i < shape.block_rows; i += warps) {
+    const float* const q = a.q + head_of(a, shape, rows, i) * a.q_stride;
+    for (uint32_t d = lane; d < shape.dim4; d += kWarp) s.q[i * shape.dim4 + d] = d < a.dim ? q[d] : 0.0f;
+    if (lane == 0) s.count[i] = __uint_as_float(seen_by(a, token_of(a, shape, rows, i)));
+  }
 
   // A thread's share of the values: 4 dimensions of kRows rows.
   const uint32_t quads = shape.dim4 / 4;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
     for (uint32_t its = warp; its < rows.count; its += warps) {
       const uint32_t seen = seen_in_chunk(__float_as_uint(s.count[its]), begin);
       if (seen == 0) continue;
-      const RowWeights chunk = weigh_row(s.p + its, shape.block_rows, seen);
+      const RowWeights chunk = weigh_row(s.p + its, shape.score_stride, seen);
       if constexpr (kSplit) {
         if (lane == 0) {
           float* const extra = a.scratch + (head_of(a, shape, rows, its) * shape.chunks + first_chunk) * (shape.dim4 + kScratchExtra) + shape.dim4;
@@ -322,23 +322,24 @@ void attention(Stream& s, const AttentionArgs& args) {
   shape.copy_16 = shape.row_bytes % 16 == 0 && aligned_16(args.keys) && aligned_16(args.values);
   shape.vectors = args.dim % 4 == 0 && aligned_16(args.out);
 
-  const uint32_t most = listed ? args.visible_most : args.first + args.tokens;
-  shape.chunks = (most + kAttentionChunk - 1) / kAttentionChunk;
-  const bool split = shape.chunks > 1 && args.tokens * args.kv_heads < kFewQueries &&
-                     args.scratch_bytes >= args.tokens * attention_scratch_bytes(args.heads, args.dim, most) && aligned_16(args.scratch);
-
   const uint32_t rows = shape.unit_rows > 2 ? 4 : shape.unit_rows;
   const uint32_t quads = shape.dim4 / 4;
   const uint32_t row_tiles = min(min(kBlockElements / shape.dim4, kAttentionRowsMost) / rows, (shape.unit_rows + rows - 1) / rows);
   shape.block_rows = row_tiles * rows;
+  shape.score_stride = shape.block_rows % 8 == 0 ? shape.block_rows + 4 : shape.block_rows;
   shape.unit_blocks = (shape.unit_rows + shape.block_rows - 1) / shape.block_rows;
   const uint32_t threads = max((row_tiles * quads + kWarp - 1) / kWarp * kWarp, kAttentionWarpsLeast * kWarp);
   TIERPACK_CHECK(row_tiles > 0 && threads <= kAttentionThreads);
 
+  const uint32_t pieces = units * shape.unit_blocks;
+  const uint32_t most = listed ? args.visible_most : args.first + args.tokens;
+  shape.chunks = (most + kAttentionChunk - 1) / kAttentionChunk;
+  const bool split = shape.chunks > 1 && size_t{pieces} * args.kv_heads < kFewBlocks &&
+                     args.scratch_bytes >= args.tokens * attention_scratch_bytes(args.heads, args.dim, most) && aligned_16(args.scratch);
+
   const Kernel kernel = args.type == KvType::kF32   ? kernel_of<KvType::kF32>(rows, split)
                         : args.type == KvType::kF16 ? kernel_of<KvType::kF16>(rows, split)
                                                     : kernel_of<KvType::kQ8>(rows, split);
-  const uint32_t pieces = units * shape.unit_blocks;
   const size_t shared_bytes = shared_bytes_of(shape);
   if (!split) {
     launch(s, "attention", dim3(pieces, args.kv_heads), threads, shared_bytes, kernel, args, shape);

@@ -15,7 +15,7 @@ inline constexpr unsigned kAttentionThreads = 256;    // at most
 inline constexpr unsigned kAttentionRowsMost = 16;    // of a block
 inline constexpr unsigned kAttentionWarpsLeast = 4;
 inline constexpr unsigned kRingTiles = 3;
-inline constexpr unsigned kAttentionRowFloats = kAttentionChunk + 8;  // of shared memory, beside the query: a multiple of 4
+inline constexpr unsigned kAttentionRowFloats = 8;  // of shared memory, beside the query and the scores: a multiple of 4
 inline constexpr unsigned kScoreKeys = 2 * kDotGroups;  // of a warp at a time
 
 // What the host works out once for all blocks.
@@ -24,6 +24,7 @@ struct AttentionShape {
   uint32_t unit_rows;      // rows that may share a block: the group of one token with lists, of all tokens without
   uint32_t unit_blocks;    // blocks for them
   uint32_t block_rows;     // a multiple of kRows
+  uint32_t score_stride;   // block_rows, or more: so that a row's scores lie in several banks
   uint32_t dim4;           // dim, rounded up to a multiple of 4
   uint32_t row_bytes;      // of the cache
   uint32_t tile_words;     // of a row in the ring
@@ -35,10 +36,10 @@ struct AttentionShape {
 
 // Shared memory of a block, in floats.
 struct AttentionShared {
-  SharedPointer<float> q;      // (block_rows, dim4)
-  SharedPointer<float> p;      // (chunk, block_rows): scores, then weights
-  SharedPointer<float> count;  // (block_rows), integers: tokens that the row sees
-  SharedPointer<float> keep;   // (block_rows): factors of the earlier chunks and of this one
+  SharedPointer<float> q;        // (block_rows, dim4)
+  SharedPointer<float> p;        // (chunk, score_stride): scores, then weights
+  SharedPointer<float> count;    // (block_rows), integers: tokens that the row sees
+  SharedPointer<float> keep;     // (block_rows): factors of the earlier chunks and of this one
   SharedPointer<float> take;
   SharedPointer<float> largest;  // (block_rows): of the chunks so far
   SharedPointer<float> total;
@@ -49,16 +50,17 @@ __device__ __forceinline__ AttentionShared carve(SharedPointer<float> shared, co
   AttentionShared s;
   s.q = shared;
   s.p = s.q + shape.block_rows * shape.dim4;
-  s.count = s.p + shape.block_rows * kAttentionChunk;
+  s.count = s.p + shape.score_stride * kAttentionChunk;
   s.keep = s.count + shape.block_rows;
   s.take = s.keep + shape.block_rows;
   s.largest = s.take + shape.block_rows;
   s.total = s.largest + shape.block_rows;
-  s.ring = s.q + shape.block_rows * (shape.dim4 + kAttentionRowFloats);
+  s.ring = s.count + shape.block_rows * kAttentionRowFloats;
   return s;
 }
 inline size_t shared_bytes_of(const AttentionShape& shape) {
-  return (size_t{shape.block_rows} * (shape.dim4 + kAttentionRowFloats) + (size_t{kRingTiles} * shape.tile_words << shape.tile_shift)) * sizeof(float);
+  const size_t rows = size_t{shape.block_rows} * (shape.dim4 + kAttentionRowFloats) + size_t{shape.score_stride} * kAttentionChunk;
+  return (rows + (size_t{kRingTiles} * shape.tile_words << shape.tile_shift)) * sizeof(float);
 }
 
 // The rows of a block.
@@ -176,7 +178,7 @@ __device__ __forceinline__ void score_tile(const AttentionShape& shape, const At
     const float score = add_quads<kPairs>(sums, lane) * scale;
     const uint32_t pair = lane * kPairs / kDotLanes;
     const uint32_t its_key = key + pair / kRows * kDotGroups;
-    if (lane * kPairs % kDotLanes == 0 && its_key < keys) s.p[(base + its_key) * shape.block_rows + row + pair % kRows] = score;
+    if (lane * kPairs % kDotLanes == 0 && its_key < keys) s.p[(base + its_key) * shape.score_stride + row + pair % kRows] = score;
   }
 }
 
@@ -254,7 +256,7 @@ __device__ __forceinline__ void add_values(const AttentionShape& shape, const At
   for (; j < by_all; ++j, at += shape.tile_words) {
     const Quad value = read_quad<kType>(tile, at, e, dim);
     float weights[kRows];
-    read_weights<kRows>(s.p, j * shape.block_rows + row, weights);
+    read_weights<kRows>(s.p, j * shape.score_stride + row, weights);
 #pragma unroll
     for (unsigned r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -265,7 +267,7 @@ __device__ __forceinline__ void add_values(const AttentionShape& shape, const At
   for (; j < end; ++j, at += shape.tile_words) {
     const Quad value = read_quad<kType>(tile, at, e, dim);
     float weights[kRows];
-    read_weights<kRows>(s.p, j * shape.block_rows + row, weights);
+    read_weights<kRows>(s.p, j * shape.score_stride + row, weights);
 #pragma unroll
     for (unsigned r = 0; r < kRows; ++r) {
       if (j >= seen[r]) continue;

@@ -21,8 +21,7 @@ __global__ void __launch_bounds__(kThreads) argmax_kernel(const float* x, uint32
       index = other_index;
     }
   };
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < n; i += kThreads) offer(order_key(x[i]), i);
+  for_each_value(x, n, [&](float value, uint32_t i) { offer(order_key(value), i); });
   const auto offer_lanes = [&] {
 #pragma unroll
     for (int half = 16; half > 0; half /= 2) {
