@@ -36,6 +36,11 @@ __device__ __forceinline__ void store_quad(float* x, const Quad& q, uint32_t lef
   }
 }
 
+// What the chunks of a query head leave behind: dim4 sums, largest, total.
+__device__ __forceinline__ float* chunk_scratch(const AttentionArgs& a, const AttentionShape& shape, size_t head, uint32_t chunk) {
+  return a.scratch + (head * shape.chunks + chunk) * (shape.dim4 + kScratchExtra);
+}
+
 // Step 2 for the largest and the total of a row, and the factors for its sums: a whole warp.
 __device__ __forceinline__ void merge_row(const AttentionShared& s, uint32_t row, bool first, const RowWeights& chunk) {
   RowWeights merged = chunk;
@@ -60,8 +65,8 @@ __device__ __forceinline__ void merge_row(const AttentionShared& s, uint32_t row
 
 // Step 3 for a thread's dimensions of kRows rows, and the gate.
 template <unsigned kRows>
-__device__ __forceinline__ void finish_rows(const AttentionArgs& a, const AttentionShape& shape, const AttentionShared& s, const AttentionRows& rows,
-                                            uint32_t row, uint32_t e) {
+__device__ __forceinline__ void finish_rows(const AttentionArgs& a, const AttentionShape& shape, const AttentionShared& s,
+                                            const AttentionRows& rows, uint32_t row, uint32_t e) {
 #pragma unroll
   for (unsigned r = 0; r < kRows; ++r) {
     if (row + r >= rows.count) continue;
@@ -119,9 +124,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
   const auto stage = [&](uint32_t step) {
     if (step < steps) {
       const uint32_t begin = (first_chunk + (step >> (tiles_shift + 1))) * kAttentionChunk;
+      const uint32_t base = (step & (tiles - 1)) << shape.tile_shift;
       const bool of_values = (step >> tiles_shift & 1) != 0;
-      stage_tile<kType>(shape, a.dim, of_values ? values : keys, visible != nullptr ? visible + begin : nullptr, begin,
-                        (step & (tiles - 1)) << shape.tile_shift, min(most - begin, kAttentionChunk), s.ring + step % kRingTiles * tile_floats);
+      stage_tile<kType>(shape, a.dim, of_values ? values : keys, visible != nullptr ? visible + begin : nullptr, begin, base,
+                        min(most - begin, kAttentionChunk), s.ring + step % kRingTiles * tile_floats);
     }
     copy_async_commit();
   };
@@ -161,7 +167,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
       const RowWeights chunk = weigh_row(s.p + its, shape.score_stride, seen);
       if constexpr (kSplit) {
         if (lane == 0) {
-          float* const extra = a.scratch + (head_of(a, shape, rows, its) * shape.chunks + first_chunk) * (shape.dim4 + kScratchExtra) + shape.dim4;
+          float* const extra = chunk_scratch(a, shape, head_of(a, shape, rows, its), first_chunk) + shape.dim4;
           extra[0] = chunk.largest;
           extra[1] = chunk.total;
         }
@@ -186,7 +192,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
       if (row + r >= rows.count || seen[r] == 0) continue;
       const size_t head = head_of(a, shape, rows, row + r);
       if constexpr (kSplit) {
-        store_quad(a.scratch + (head * shape.chunks + first_chunk) * (shape.dim4 + kScratchExtra) + e, sums[r], 4, true);
+        store_quad(chunk_scratch(a, shape, head, first_chunk) + e, sums[r], 4, true);
       } else {
         float* const out = a.out + head * a.dim + e;
         if (begin > 0) {
@@ -221,7 +227,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_chunks_kernel(AttentionAr
   const uint32_t seen = seen_by(a, blockIdx.x / a.heads);
   const uint32_t chunks = (seen + kAttentionChunk - 1) / kAttentionChunk;
   const uint32_t stride = shape.dim4 + kScratchExtra;
-  const float* const scratch = a.scratch + head * shape.chunks * stride;
+  const float* const scratch = chunk_scratch(a, shape, head, 0);
   const float minus_infinity = __uint_as_float(0xFF800000u);
 
   float before = minus_infinity;  // the largest of all chunks before the batch
@@ -288,7 +294,7 @@ Kernel kernel_of(uint32_t rows, bool split) {
 
 // Bytes of a cache row in the ring: so that the 4 keys that a warp reads at a time lie in different banks.
 uint32_t tile_row_bytes(KvType type, uint32_t dim) {
-  const uint32_t bytes = type == KvType::kQ8 ? static_cast<uint32_t>(kv_row_bytes(type, dim)) : padded(dim) * (type == KvType::kF32 ? 4 : 2);
+  const auto bytes = static_cast<uint32_t>(kv_row_bytes(type, type == KvType::kQ8 ? dim : padded(dim)));
   const uint32_t whole = (bytes + 15) / 16 * 16;
   if (type == KvType::kF32) return whole;
   const uint32_t offset = type == KvType::kF16 ? 64 : 32;

@@ -170,7 +170,8 @@ void select_blocks(Stream& s, const float* scores, size_t stride, uint32_t queri
   if (queries == 0) return;
   const uint32_t most = (first + queries) / ratio;
   const unsigned threads = most > 4 * kSelectBins ? kSelectThreadsMost : kSelectBins;
-  launch(s, "select_blocks", dim3(queries), threads, 0, select_blocks_kernel, scores, stride, first, ratio, keep, visible, visible_stride, count);
+  launch(s, "select_blocks", dim3(queries), threads, 0, select_blocks_kernel, scores, stride, first, ratio, keep, visible,
+         visible_stride, count);
 }
 
 }  // namespace tierpack::kernels::cuda

@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(kThreads) argmax_kernel(const float* x, uint32
 }
 
 // One block. `padded`: k rounded up to a power of two.
-__global__ void __launch_bounds__(kThreads) top_k_kernel(const float* x, uint32_t n, uint32_t k, uint32_t padded, uint32_t* ids, float* values) {
+__global__ void __launch_bounds__(kThreads)
+    top_k_kernel(const float* x, uint32_t n, uint32_t k, uint32_t padded, uint32_t* ids, float* values) {
   TIERPACK_SHARED(uint32_t, words, kSelectWords);
   TIERPACK_SHARED(unsigned long long, picked, kMost);  // key, inverted, above index: ascending in the wanted order
   const Selection selection = select_key(x, n, k, words);
