@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kTileBytes = 9472;         // of a tile, at most, unless one token has more
 constexpr uint32_t kBlockElements = 4096;     // rows times dim of a block
-constexpr uint32_t kFewQueries = 64;          // KV heads of all tokens below which the context is split
+constexpr uint32_t kFewBlocks = 128;          // below which the context is split
 constexpr unsigned kMergeThreads = 128;
 constexpr uint32_t kScratchExtra = 4;         // floats of a chunk behind its dim4 sums: largest, total
 
@@ -36,6 +36,11 @@ __device__ __forceinline__ void store_quad(float* x, const Quad& q, uint32_t lef
   }
 }
 
+// What the chunks of a query head leave behind: dim4 sums, largest, total.
+__device__ __forceinline__ float* chunk_scratch(const AttentionArgs& a, const AttentionShape& shape, size_t head, uint32_t chunk) {
+  return a.scratch + (head * shape.chunks + chunk) * (shape.dim4 + kScratchExtra);
+}
+
 // Step 2 for the largest and the total of a row, and the factors for its sums: a whole warp.
 __device__ __forceinline__ void merge_row(const AttentionShared& s, uint32_t row, bool first, const RowWeights& chunk) {
   RowWeights merged = chunk;
@@ -60,8 +65,8 @@ __device__ __forceinline__ void merge_row(const AttentionShared& s, uint32_t row
 
 // Step 3 for a thread's dimensions of kRows rows, and the gate.
 template <unsigned kRows>
-__device__ __forceinline__ void finish_rows(const AttentionArgs& a, const AttentionShape& shape, const AttentionShared& s, const AttentionRows& rows,
-                                            uint32_t row, uint32_t e) {
+__device__ __forceinline__ void finish_rows(const AttentionArgs& a, const AttentionShape& shape, const AttentionShared& s,
+                                            const AttentionRows& rows, uint32_t row, uint32_t e) {
 #pragma unroll
   for (unsigned r = 0; r < kRows; ++r) {
     if (row + r >= rows.count) continue;
@@ -106,12 +111,6 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
   const uint32_t end_chunk = (most + kAttentionChunk - 1) / kAttentionChunk;
   if (kSplit && first_chunk >= end_chunk) return;
 
-  for (uint32_t i = warp; i < shape.block_rows; i += warps) {
-    const float* const q = a.q + head_of(a, shape, rows, i) * a.q_stride;
-    for (uint32_t d = lane; d < shape.dim4; d += kWarp) s.q[i * shape.dim4 + d] = d < a.dim ? q[d] : 0.0f;
-    if (lane == 0) s.count[i] = __uint_as_float(seen_by(a, token_of(a, shape, rows, i)));
-  }
-
   // A step is a tile: those of the keys of a chunk, then of its values, then the next chunk.
   const uint32_t tiles_shift = 6 - shape.tile_shift;
   static_assert(kAttentionChunk == 1u << 6);
@@ -125,14 +124,21 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
   const auto stage = [&](uint32_t step) {
     if (step < steps) {
       const uint32_t begin = (first_chunk + (step >> (tiles_shift + 1))) * kAttentionChunk;
+      const uint32_t base = (step & (tiles - 1)) << shape.tile_shift;
       const bool of_values = (step >> tiles_shift & 1) != 0;
-      stage_tile<kType>(shape, a.dim, of_values ? values : keys, visible != nullptr ? visible + begin : nullptr, begin,
-                        (step & (tiles - 1)) << shape.tile_shift, min(most - begin, kAttentionChunk), s.ring + step % kRingTiles * tile_floats);
+      stage_tile<kType>(shape, a.dim, of_values ? values : keys, visible != nullptr ? visible + begin : nullptr, begin, base,
+                        min(most - begin, kAttentionChunk), s.ring + step % kRingTiles * tile_floats);
     }
     copy_async_commit();
   };
   stage(0);
   stage(1);
+
+  for (uint32_t i = warp; i < shape.block_rows; i += warps) {
+    const float* const q = a.q + head_of(a, shape, rows, i) * a.q_stride;
+    for (uint32_t d = lane; d < shape.dim4; d += kWarp) s.q[i * shape.dim4 + d] = d < a.dim ? q[d] : 0.0f;
+    if (lane == 0) s.count[i] = __uint_as_float(seen_by(a, token_of(a, shape, rows, i)));
+  }
 
   // A thread's share of the values: 4 dimensions of kRows rows.
   const uint32_t quads = shape.dim4 / 4;
@@ -158,10 +164,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
     for (uint32_t its = warp; its < rows.count; its += warps) {
       const uint32_t seen = seen_in_chunk(__float_as_uint(s.count[its]), begin);
       if (seen == 0) continue;
-      const RowWeights chunk = weigh_row(s.p + its, shape.block_rows, seen);
+      const RowWeights chunk = weigh_row(s.p + its, shape.score_stride, seen);
       if constexpr (kSplit) {
         if (lane == 0) {
-          float* const extra = a.scratch + (head_of(a, shape, rows, its) * shape.chunks + first_chunk) * (shape.dim4 + kScratchExtra) + shape.dim4;
+          float* const extra = chunk_scratch(a, shape, head_of(a, shape, rows, its), first_chunk) + shape.dim4;
           extra[0] = chunk.largest;
           extra[1] = chunk.total;
         }
@@ -186,7 +192,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(Attenti
       if (row + r >= rows.count || seen[r] == 0) continue;
       const size_t head = head_of(a, shape, rows, row + r);
       if constexpr (kSplit) {
-        store_quad(a.scratch + (head * shape.chunks + first_chunk) * (shape.dim4 + kScratchExtra) + e, sums[r], 4, true);
+        store_quad(chunk_scratch(a, shape, head, first_chunk) + e, sums[r], 4, true);
       } else {
         float* const out = a.out + head * a.dim + e;
         if (begin > 0) {
@@ -221,7 +227,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_chunks_kernel(AttentionAr
   const uint32_t seen = seen_by(a, blockIdx.x / a.heads);
   const uint32_t chunks = (seen + kAttentionChunk - 1) / kAttentionChunk;
   const uint32_t stride = shape.dim4 + kScratchExtra;
-  const float* const scratch = a.scratch + head * shape.chunks * stride;
+  const float* const scratch = chunk_scratch(a, shape, head, 0);
   const float minus_infinity = __uint_as_float(0xFF800000u);
 
   float before = minus_infinity;  // the largest of all chunks before the batch
@@ -288,7 +294,7 @@ Kernel kernel_of(uint32_t rows, bool split) {
 
 // Bytes of a cache row in the ring: so that the 4 keys that a warp reads at a time lie in different banks.
 uint32_t tile_row_bytes(KvType type, uint32_t dim) {
-  const uint32_t bytes = type == KvType::kQ8 ? static_cast<uint32_t>(kv_row_bytes(type, dim)) : padded(dim) * (type == KvType::kF32 ? 4 : 2);
+  const auto bytes = static_cast<uint32_t>(kv_row_bytes(type, type == KvType::kQ8 ? dim : padded(dim)));
   const uint32_t whole = (bytes + 15) / 16 * 16;
   if (type == KvType::kF32) return whole;
   const uint32_t offset = type == KvType::kF16 ? 64 : 32;
@@ -322,23 +328,24 @@ void attention(Stream& s, const AttentionArgs& args) {
   shape.copy_16 = shape.row_bytes % 16 == 0 && aligned_16(args.keys) && aligned_16(args.values);
   shape.vectors = args.dim % 4 == 0 && aligned_16(args.out);
 
-  const uint32_t most = listed ? args.visible_most : args.first + args.tokens;
-  shape.chunks = (most + kAttentionChunk - 1) / kAttentionChunk;
-  const bool split = shape.chunks > 1 && args.tokens * args.kv_heads < kFewQueries &&
-                     args.scratch_bytes >= args.tokens * attention_scratch_bytes(args.heads, args.dim, most) && aligned_16(args.scratch);
-
   const uint32_t rows = shape.unit_rows > 2 ? 4 : shape.unit_rows;
   const uint32_t quads = shape.dim4 / 4;
   const uint32_t row_tiles = min(min(kBlockElements / shape.dim4, kAttentionRowsMost) / rows, (shape.unit_rows + rows - 1) / rows);
   shape.block_rows = row_tiles * rows;
+  shape.score_stride = shape.block_rows % 8 == 0 ? shape.block_rows + 4 : shape.block_rows;
   shape.unit_blocks = (shape.unit_rows + shape.block_rows - 1) / shape.block_rows;
   const uint32_t threads = max((row_tiles * quads + kWarp - 1) / kWarp * kWarp, kAttentionWarpsLeast * kWarp);
   TIERPACK_CHECK(row_tiles > 0 && threads <= kAttentionThreads);
 
+  const uint32_t pieces = units * shape.unit_blocks;
+  const uint32_t most = listed ? args.visible_most : args.first + args.tokens;
+  shape.chunks = (most + kAttentionChunk - 1) / kAttentionChunk;
+  const bool split = shape.chunks > 1 && size_t{pieces} * args.kv_heads < kFewBlocks &&
+                     args.scratch_bytes >= args.tokens * attention_scratch_bytes(args.heads, args.dim, most) && aligned_16(args.scratch);
+
   const Kernel kernel = args.type == KvType::kF32   ? kernel_of<KvType::kF32>(rows, split)
                         : args.type == KvType::kF16 ? kernel_of<KvType::kF16>(rows, split)
                                                     : kernel_of<KvType::kQ8>(rows, split);
-  const uint32_t pieces = units * shape.unit_blocks;
   const size_t shared_bytes = shared_bytes_of(shape);
   if (!split) {
     launch(s, "attention", dim3(pieces, args.kv_heads), threads, shared_bytes, kernel, args, shape);

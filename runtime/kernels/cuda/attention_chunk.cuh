@@ -15,7 +15,7 @@ inline constexpr unsigned kAttentionThreads = 256;    // at most
 inline constexpr unsigned kAttentionRowsMost = 16;    // of a block
 inline constexpr unsigned kAttentionWarpsLeast = 4;
 inline constexpr unsigned kRingTiles = 3;
-inline constexpr unsigned kAttentionRowFloats = kAttentionChunk + 8;  // of shared memory, beside the query: a multiple of 4
+inline constexpr unsigned kAttentionRowFloats = 8;  // of shared memory, beside the query and the scores: a multiple of 4
 inline constexpr unsigned kScoreKeys = 2 * kDotGroups;  // of a warp at a time
 
 // What the host works out once for all blocks.
@@ -24,6 +24,7 @@ struct AttentionShape {
   uint32_t unit_rows;      // rows that may share a block: the group of one token with lists, of all tokens without
   uint32_t unit_blocks;    // blocks for them
   uint32_t block_rows;     // a multiple of kRows
+  uint32_t score_stride;   // block_rows, or more: so that a row's scores lie in several banks
   uint32_t dim4;           // dim, rounded up to a multiple of 4
   uint32_t row_bytes;      // of the cache
   uint32_t tile_words;     // of a row in the ring
@@ -35,10 +36,10 @@ struct AttentionShape {
 
 // Shared memory of a block, in floats.
 struct AttentionShared {
-  SharedPointer<float> q;      // (block_rows, dim4)
-  SharedPointer<float> p;      // (chunk, block_rows): scores, then weights
-  SharedPointer<float> count;  // (block_rows), integers: tokens that the row sees
-  SharedPointer<float> keep;   // (block_rows): factors of the earlier chunks and of this one
+  SharedPointer<float> q;        // (block_rows, dim4)
+  SharedPointer<float> p;        // (chunk, score_stride): scores, then weights
+  SharedPointer<float> count;    // (block_rows), integers: tokens that the row sees
+  SharedPointer<float> keep;     // (block_rows): factors of the earlier chunks and of this one
   SharedPointer<float> take;
   SharedPointer<float> largest;  // (block_rows): of the chunks so far
   SharedPointer<float> total;
@@ -49,16 +50,17 @@ __device__ __forceinline__ AttentionShared carve(SharedPointer<float> shared, co
   AttentionShared s;
   s.q = shared;
   s.p = s.q + shape.block_rows * shape.dim4;
-  s.count = s.p + shape.block_rows * kAttentionChunk;
+  s.count = s.p + shape.score_stride * kAttentionChunk;
   s.keep = s.count + shape.block_rows;
   s.take = s.keep + shape.block_rows;
   s.largest = s.take + shape.block_rows;
   s.total = s.largest + shape.block_rows;
-  s.ring = s.q + shape.block_rows * (shape.dim4 + kAttentionRowFloats);
+  s.ring = s.count + shape.block_rows * kAttentionRowFloats;
   return s;
 }
 inline size_t shared_bytes_of(const AttentionShape& shape) {
-  return (size_t{shape.block_rows} * (shape.dim4 + kAttentionRowFloats) + (size_t{kRingTiles} * shape.tile_words << shape.tile_shift)) * sizeof(float);
+  const size_t rows = size_t{shape.block_rows} * (shape.dim4 + kAttentionRowFloats) + size_t{shape.score_stride} * kAttentionChunk;
+  return (rows + (size_t{kRingTiles} * shape.tile_words << shape.tile_shift)) * sizeof(float);
 }
 
 // The rows of a block.
@@ -131,13 +133,16 @@ __device__ __forceinline__ void stage_tile(const AttentionShape& shape, uint32_t
   const unsigned lane = threadIdx.x % kDotLanes;
   const uint32_t end = min(base + (1u << shape.tile_shift), tokens);
   const uint32_t words = kType == KvType::kF32 ? shape.dim4 : kType == KvType::kF16 ? shape.dim4 / 2 : shape.row_bytes / 4;
+#pragma unroll 1
   for (uint32_t j = base + threadIdx.x / kDotLanes; j < end; j += blockDim.x / kDotLanes) {
     const uint32_t position = visible != nullptr ? visible[j] : begin + j;
     const std::byte* const from = cache + static_cast<size_t>(position) * shape.row_bytes;
     const uint32_t to = (j - base) * shape.tile_words;
     if (shape.copy_16) {
+#pragma unroll 2
       for (uint32_t i = lane; i < shape.row_bytes / 16; i += kDotLanes) copy_async_16(tile, to + i * 4, from + i * 16);
     } else {
+#pragma unroll 1
       for (uint32_t i = lane; i < words; i += kDotLanes) tile[to + i] = read_word<kType>(from, i, dim);
     }
   }
@@ -173,7 +178,7 @@ __device__ __forceinline__ void score_tile(const AttentionShape& shape, const At
     const float score = add_quads<kPairs>(sums, lane) * scale;
     const uint32_t pair = lane * kPairs / kDotLanes;
     const uint32_t its_key = key + pair / kRows * kDotGroups;
-    if (lane * kPairs % kDotLanes == 0 && its_key < keys) s.p[(base + its_key) * shape.block_rows + row + pair % kRows] = score;
+    if (lane * kPairs % kDotLanes == 0 && its_key < keys) s.p[(base + its_key) * shape.score_stride + row + pair % kRows] = score;
   }
 }
 
@@ -235,6 +240,7 @@ __device__ __forceinline__ void read_weights(SharedPointer<float> p, uint32_t at
 template <KvType kType, unsigned kRows>
 __device__ __forceinline__ void add_values(const AttentionShape& shape, const AttentionShared& s, uint32_t dim, SharedPointer<float> tile,
                                            uint32_t base, const uint32_t (&seen)[kRows], uint32_t row, uint32_t e, Quad (&sums)[kRows]) {
+  [[maybe_unused]] constexpr int kUnroll = kType == KvType::kF16 ? 4 : 2;  // as far as the registers reach
   uint32_t fewest = seen[0];
   uint32_t most = seen[0];
 #pragma unroll
@@ -246,21 +252,22 @@ __device__ __forceinline__ void add_values(const AttentionShape& shape, const At
   const uint32_t by_all = min(end, fewest);
   uint32_t j = base;
   uint32_t at = 0;
-#pragma unroll 4
+#pragma unroll(kUnroll)
   for (; j < by_all; ++j, at += shape.tile_words) {
     const Quad value = read_quad<kType>(tile, at, e, dim);
     float weights[kRows];
-    read_weights<kRows>(s.p, j * shape.block_rows + row, weights);
+    read_weights<kRows>(s.p, j * shape.score_stride + row, weights);
 #pragma unroll
     for (unsigned r = 0; r < kRows; ++r) {
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) sums[r].v[i] = __fmaf_rn(weights[r], value.v[i], sums[r].v[i]);
     }
   }
+#pragma unroll 1
   for (; j < end; ++j, at += shape.tile_words) {
     const Quad value = read_quad<kType>(tile, at, e, dim);
     float weights[kRows];
-    read_weights<kRows>(s.p, j * shape.block_rows + row, weights);
+    read_weights<kRows>(s.p, j * shape.score_stride + row, weights);
 #pragma unroll
     for (unsigned r = 0; r < kRows; ++r) {
       if (j >= seen[r]) continue;

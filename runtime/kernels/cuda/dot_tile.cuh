@@ -19,8 +19,8 @@ __device__ __forceinline__ void multiply_add(Quad& sum, const Quad& a, const Qua
   for (unsigned i = 0; i < 4; ++i) sum.v[i] = __fmaf_rn(a.v[i], b.v[i], sum.v[i]);
 }
 
-// Adds up N dot products (1, 2, 4 or 8) that the 8 lanes hold the partial sums of: N >= 2 halves the products a lane still has with each step of
-// the tree. Lane c returns product c * N / 8.
+// Adds up N dot products (1, 2, 4 or 8) that the 8 lanes hold the partial sums of. With each step of the tree a lane keeps half of the
+// products it still has. Lane c returns product c * N / 8.
 template <unsigned N>
 __device__ __forceinline__ float add_quads(Quad (&sums)[N], unsigned c) {
   unsigned left = N;

@@ -157,7 +157,7 @@ void index_scores(Stream& s, const float* q, uint32_t queries, uint32_t heads, u
   if (queries == 0 || blocks == 0) return;
   const uint32_t dim4 = (dim + 3) / 4 * 4;
   const size_t shared_bytes = size_t{heads + kScoreHeads - 1} / kScoreHeads * kScoreHeads * dim4 * sizeof(float);
-  TIERPACK_CHECK(dim > 0 && shared_bytes <= (64u << 10));  // what every GPU from sm_75 on has
+  TIERPACK_CHECK(dim > 0 && queries <= UINT16_MAX && shared_bytes <= (64u << 10));  // what every GPU from sm_75 on has
   const dim3 grid((blocks + kScoreWarps * kKeysPerWarp - 1) / (kScoreWarps * kKeysPerWarp), queries);
   const bool aligned = dim % 4 == 0 && reinterpret_cast<uintptr_t>(keys) % 16 == 0;
   launch(s, "index_scores", grid, kScoreWarps * kWarp, shared_bytes, aligned ? index_scores_kernel<true> : index_scores_kernel<false>, q,
@@ -170,7 +170,8 @@ void select_blocks(Stream& s, const float* scores, size_t stride, uint32_t queri
   if (queries == 0) return;
   const uint32_t most = (first + queries) / ratio;
   const unsigned threads = most > 4 * kSelectBins ? kSelectThreadsMost : kSelectBins;
-  launch(s, "select_blocks", dim3(queries), threads, 0, select_blocks_kernel, scores, stride, first, ratio, keep, visible, visible_stride, count);
+  launch(s, "select_blocks", dim3(queries), threads, 0, select_blocks_kernel, scores, stride, first, ratio, keep, visible,
+         visible_stride, count);
 }
 
 }  // namespace tierpack::kernels::cuda

@@ -13,6 +13,21 @@ __device__ __forceinline__ uint32_t order_key(float x) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
+// use(value, index) for this thread's share of x (n), ascending; several loads at a time.
+template <typename Use>
+__device__ __forceinline__ void for_each_value(const float* x, uint32_t n, Use use) {
+  constexpr unsigned kLoads = 8;
+  uint32_t i = threadIdx.x;
+  for (; static_cast<size_t>(i) + (kLoads - 1) * blockDim.x < n; i += kLoads * blockDim.x) {
+    float values[kLoads];
+#pragma unroll
+    for (unsigned k = 0; k < kLoads; ++k) values[k] = __ldg(x + i + k * blockDim.x);
+#pragma unroll
+    for (unsigned k = 0; k < kLoads; ++k) use(values[k], i + k * blockDim.x);
+  }
+  for (; i < n; i += blockDim.x) use(__ldg(x + i), i);
+}
+
 inline constexpr unsigned kSelectBins = 256;
 inline constexpr unsigned kSelectCopies = 8;  // of the histogram, against lanes that wait for each other
 inline constexpr unsigned kSelectThreadsMost = 1024;
@@ -34,13 +49,12 @@ __device__ __forceinline__ Selection select_key(const float* x, uint32_t n, uint
     for (uint32_t i = threadIdx.x; i < kSelectBins * kSelectCopies; i += blockDim.x) shared[i] = 0;
     __syncthreads();
     const uint32_t known = shift == 24 ? 0 : ~0u << (shift + 8);
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
-      const uint32_t key = order_key(x[i]);
+    for_each_value(x, n, [&](float value, uint32_t) {
+      const uint32_t key = order_key(value);
       if (((key ^ prefix) & known) == 0) {
         atomicAdd(shared + ((key >> shift & (kSelectBins - 1)) * kSelectCopies + threadIdx.x % kSelectCopies), 1u);
       }
-    }
+    });
     __syncthreads();
     if (threadIdx.x < kSelectBins) {
       uint32_t total = 0;
@@ -92,7 +106,7 @@ __device__ __forceinline__ void for_selected(const float* x, uint32_t n, Selecti
   uint32_t equal = 0;
 #pragma unroll 4
   for (uint32_t i = begin; i < end; i += kWarp) {
-    const uint32_t key = i + lane < end ? order_key(x[i + lane]) : 0;
+    const uint32_t key = i + lane < end ? order_key(__ldg(x + i + lane)) : 0;
     const bool valid = i + lane < end;
     above += static_cast<uint32_t>(__popc(__ballot_sync(kFullWarp, valid && key > selection.key)));
     equal += static_cast<uint32_t>(__popc(__ballot_sync(kFullWarp, valid && key == selection.key)));
@@ -110,9 +124,10 @@ __device__ __forceinline__ void for_selected(const float* x, uint32_t n, Selecti
     equal += shared[2 * w + 1];
   }
   const uint32_t earlier = (1u << lane) - 1;
+#pragma unroll 2
   for (uint32_t i = begin; i < end; i += kWarp) {
     const bool valid = i + lane < end;
-    const uint32_t key = valid ? order_key(x[i + lane]) : 0;
+    const uint32_t key = valid ? order_key(__ldg(x + i + lane)) : 0;
     const uint32_t larger = __ballot_sync(kFullWarp, valid && key > selection.key);
     const uint32_t same = __ballot_sync(kFullWarp, valid && key == selection.key);
     const uint32_t same_before = equal + static_cast<uint32_t>(__popc(same & earlier));

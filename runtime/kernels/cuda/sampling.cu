@@ -21,8 +21,7 @@ __global__ void __launch_bounds__(kThreads) argmax_kernel(const float* x, uint32
       index = other_index;
     }
   };
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < n; i += kThreads) offer(order_key(x[i]), i);
+  for_each_value(x, n, [&](float value, uint32_t i) { offer(order_key(value), i); });
   const auto offer_lanes = [&] {
 #pragma unroll
     for (int half = 16; half > 0; half /= 2) {
@@ -45,7 +44,8 @@ __global__ void __launch_bounds__(kThreads) argmax_kernel(const float* x, uint32
 }
 
 // One block. `padded`: k rounded up to a power of two.
-__global__ void __launch_bounds__(kThreads) top_k_kernel(const float* x, uint32_t n, uint32_t k, uint32_t padded, uint32_t* ids, float* values) {
+__global__ void __launch_bounds__(kThreads)
+    top_k_kernel(const float* x, uint32_t n, uint32_t k, uint32_t padded, uint32_t* ids, float* values) {
   TIERPACK_SHARED(uint32_t, words, kSelectWords);
   TIERPACK_SHARED(unsigned long long, picked, kMost);  // key, inverted, above index: ascending in the wanted order
   const Selection selection = select_key(x, n, k, words);

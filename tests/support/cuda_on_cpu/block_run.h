@@ -11,6 +11,7 @@
 #include <boost/context/fiber.hpp>
 
 #include "tests/support/cuda_on_cpu/fiber_engine.h"
+#include "tests/support/cuda_on_cpu/fiber_sanitizers.h"
 
 namespace tierpack::cuda_on_cpu {
 
@@ -21,6 +22,7 @@ struct Thread;
 // A fiber with its stack. It runs threads of blocks, the next in the same fiber unless one waits inside it.
 struct Worker {
   boost::context::fiber fiber;  // while it is not running
+  FiberTrace trace;
   Thread* first = nullptr;      // to begin with when it is resumed from idleness
 };
 
@@ -57,6 +59,8 @@ struct Warp {
 
 class Launch {
  public:
+  Launch() = default;
+  ~Launch();
   void run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure);
   void wait_at_barrier();
   void meet(Collective kind, uint32_t mask, Exchange& exchange);
@@ -103,6 +107,7 @@ class Launch {
   uint32_t launches_ = 0;
   bool running_ = false;
   bool abandoning_ = false;
+  bool ending_ = false;
   std::exception_ptr failure_;
   Thread* thread_ = nullptr;
   std::vector<Thread> threads_;

@@ -48,9 +48,16 @@ uint32_t Launch::random() {
   return random_;
 }
 
+Launch::~Launch() {
+  ending_ = true;
+  trace_thread(main_.trace);
+  for (const std::unique_ptr<Worker>& worker : workers_) switch_to(main_, *worker);
+}
+
 void Launch::run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure) {
   TIERPACK_CHECK(!running_);
   explain_faults();
+  trace_thread(main_.trace);
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > kBlockThreads || block.z > 64) {
     fail(ErrorKind::kCuda, "kernel {}: {} x {} x {} threads a block", what, block.x, block.y, block.z);
@@ -166,7 +173,9 @@ void Launch::suspend() {
 
 void Launch::switch_to(Worker& from, Worker& to) {
   from_ = &from;
+  trace_switch(from.trace, to.trace);
   boost::context::fiber back = std::move(to.fiber).resume();
+  trace_arrival(from.trace, from_->trace);
   from_->fiber = std::move(back);
 }
 
@@ -184,10 +193,14 @@ Worker* Launch::make_worker() {
   const boost::context::stack_context stack = allocator.allocate();
   // Stacks that all began at the same place of a page would share few lines of the caches.
   const size_t shift = workers_.size() * kStackShiftBytes % kPageBytes;
+  trace_new_fiber(made->trace, static_cast<std::byte*>(stack.sp) - stack.size, stack.size);
   const boost::context::preallocated place(static_cast<std::byte*>(stack.sp) - shift, stack.size - shift, stack);
   made->fiber = boost::context::fiber(std::allocator_arg, place, allocator, [this, made](boost::context::fiber&& back) {
+    trace_arrival(made->trace, from_->trace);
     from_->fiber = std::move(back);
     work(*made);
+    from_ = made;
+    trace_switch(made->trace, main_.trace);
     return std::move(main_.fiber);
   });
   return made;
@@ -207,6 +220,7 @@ void Launch::work(Worker& self) {
     }
     idle_.push_back(&self);
     switch_to(self, *to);
+    if (ending_) return;
   }
 }
 

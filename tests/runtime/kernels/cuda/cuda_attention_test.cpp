@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "runtime/kernels/cuda/operations.h"
@@ -29,8 +30,8 @@ struct Case {
   uint32_t hostile = 0;          // one key or value in so many has an infinity or NaN; 0: none
 
   std::string text() const {
-    return std::string(kv_type_name(type)) + " heads " + std::to_string(heads) + "/" + std::to_string(kv_heads) + " dim " + std::to_string(dim) +
-           " tokens " + std::to_string(tokens) + " first " + std::to_string(first) + (gated ? " gated" : "") + (counts.empty() ? "" : " listed");
+    return fmt::format("{} heads {}/{} dim {} tokens {} first {}{}{}", kv_type_name(type), heads, kv_heads, dim, tokens, first,
+                       gated ? " gated" : "", counts.empty() ? "" : " listed");
   }
 };
 
@@ -52,7 +53,9 @@ struct Example {
       cache->resize(c.kv_heads * capacity * row_bytes);
       for (size_t row = 0; row < size_t{c.kv_heads} * capacity; ++row) {
         std::vector<float> x = normal_values(random, c.dim);
-        if (c.hostile != 0 && random() % c.hostile == 0) x[random() % c.dim] = random() % 3 == 0 ? kNaN : random() % 2 == 0 ? kInfinity : -kInfinity;
+        if (c.hostile != 0 && random() % c.hostile == 0) {
+          x[random() % c.dim] = random() % 3 == 0 ? kNaN : random() % 2 == 0 ? kInfinity : -kInfinity;
+        }
         reference().store_kv(x.data(), c.dim, c.type, cache->data() + row * row_bytes);
       }
     }
@@ -75,7 +78,8 @@ struct Example {
       for (uint32_t h = 0; h < of.heads; ++h) {
         const size_t head = size_t{t} * of.heads + h;
         const uint64_t at = uint64_t{h / (of.heads / of.kv_heads)} * capacity * row_bytes;
-        const AttentionQuery query{q.data() + head * q_stride, out.data() + head * of.dim, of.counts.empty() ? of.first + t + 1 : of.counts[t]};
+        const uint32_t count = of.counts.empty() ? of.first + t + 1 : of.counts[t];
+        const AttentionQuery query{q.data() + head * q_stride, out.data() + head * of.dim, count};
         const KvView view{of.type, keys.data() + at, values.data() + at, row_bytes, of.dim};
         reference().attention(&query, 1, view, of.counts.empty() ? nullptr : visible.data() + t * stride(), scale());
         if (of.gated) reference().sigmoid_mul(query.q + of.dim, query.out, of.dim, query.out);
@@ -198,7 +202,8 @@ TEST(CudaAttention, Prompts) {
 
 TEST(CudaAttention, Lists) {
   for (const KvType type : kTypes) {
-    check({.type = type, .heads = 8, .kv_heads = 2, .dim = 64, .tokens = 6, .first = 300, .gated = true, .counts = {64, 0, 1, 65, 300, 129}}, true);
+    check({.type = type, .heads = 8, .kv_heads = 2, .dim = 64, .tokens = 6, .first = 300, .gated = true,
+           .counts = {64, 0, 1, 65, 300, 129}}, true);
     check({.type = type, .heads = 1, .kv_heads = 1, .dim = 32, .tokens = 2, .first = 50, .counts = {0, 0}}, true);
     check({.type = type, .heads = 24, .kv_heads = 1, .dim = 256, .tokens = 2, .first = 150, .counts = {100, 7}});
   }
@@ -227,8 +232,8 @@ TEST(CudaAttention, MinusInfinity) {
     const OnDevice<float> q(stream, example.q), out(stream, example.out.size());
     const OnDevice<float> scratch(stream, attention_scratch_bytes(1, 4, 141) / sizeof(float));
     const OnDevice<std::byte> keys(stream, example.keys), values(stream, example.values);
-    AttentionArgs args{.q = q.data(), .q_stride = 4, .out = out.data(), .tokens = 1, .heads = 1, .kv_heads = 1, .dim = 4, .type = c.type,
-                       .keys = keys.data(), .values = values.data(), .capacity = example.capacity, .first = c.first, .scale = example.scale()};
+    AttentionArgs args{.q = q.data(), .q_stride = 4, .out = out.data(), .tokens = 1, .heads = 1, .kv_heads = 1, .dim = 4,
+                       .type = c.type, .keys = keys.data(), .values = values.data(), .capacity = example.capacity, .first = c.first, .scale = example.scale()};
     attention(stream, args);
     expect_same(out.get(), example.out, "in order");
     args.scratch = scratch.data();

@@ -59,7 +59,8 @@ TEST(CudaIndexer, Keys) {
       Stream stream;
       const OnDevice<float> device_raw(stream, raw), device_weight(stream, weight), device_cos(stream, cos), device_sin(stream, sin);
       const OnDevice<float> keys(stream, expected.size());
-      index_keys(stream, device_raw.data(), blocks, ratio, dim, device_weight.data(), 1e-6f, device_cos.data(), device_sin.data(), pairs, keys.data());
+      index_keys(stream, device_raw.data(), blocks, ratio, dim, device_weight.data(), 1e-6f, device_cos.data(), device_sin.data(), pairs,
+                 keys.data());
       expect_same(keys.get(), expected);
     }
   }
@@ -72,7 +73,8 @@ TEST(CudaIndexer, Scores) {
   for (const Shape& shape : {Shape{1, 4, 128, 1}, {1, 1, 32, 7}, {3, 5, 64, 65}, {2, 16, 128, 200}, {2, 3, 35, 9}, {1, 64, 32, 8}}) {
     for (const uint32_t hostile : {0u, 100u}) {
       const auto& [queries, heads, dim, blocks] = shape;
-      const std::vector<float> q = values_of(size_t{queries} * heads * dim, dim, hostile), keys = values_of(size_t{blocks} * dim, 2, hostile);
+      const std::vector<float> q = values_of(size_t{queries} * heads * dim, dim, hostile);
+      const std::vector<float> keys = values_of(size_t{blocks} * dim, 2, hostile);
       std::vector<float> expected;
       for (uint32_t query = 0; query < queries; ++query) {
         for (uint32_t b = 0; b < blocks; ++b) {

@@ -17,7 +17,8 @@ using device::OnDevice;
 
 std::vector<float> values_of(size_t count, uint32_t seed, bool hostile) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const float special[] = {0.0f, -0.0f, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN(), 3e38f, 65519.0f, 65520.0f, 1e-40f, -6e-8f, 2.5f, 0.5f};
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const float special[] = {0.0f, -0.0f, kInfinity, -kInfinity, kNaN, 3e38f, 65519.0f, 65520.0f, 1e-40f, -6e-8f, 2.5f, 0.5f};
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0f, 4.0f);
   std::vector<float> values(count);
@@ -33,7 +34,8 @@ std::vector<float> values_of(size_t count, uint32_t seed, bool hostile) {
 void check(KvType type, uint32_t tokens, uint32_t kv_heads, uint32_t dim, uint32_t first, bool hostile) {
   const uint32_t capacity = first + tokens + 2;
   const uint64_t row_bytes = kv_row_bytes(type, dim);
-  const std::vector<float> k = values_of(size_t{tokens} * kv_heads * dim, dim + first, hostile), v = values_of(k.size(), dim + first + 1, hostile);
+  const std::vector<float> k = values_of(size_t{tokens} * kv_heads * dim, dim + first, hostile);
+  const std::vector<float> v = values_of(k.size(), dim + first + 1, hostile);
   Stream stream;
   const OnDevice<float> device_k(stream, k), device_v(stream, v);
   const OnDevice<std::byte> keys(stream, kv_heads * capacity * row_bytes), values(stream, kv_heads * capacity * row_bytes);
@@ -44,7 +46,8 @@ void check(KvType type, uint32_t tokens, uint32_t kv_heads, uint32_t dim, uint32
     std::vector<std::byte> expected(found.size());
     for (uint32_t t = 0; t < tokens; ++t) {
       for (uint32_t h = 0; h < kv_heads; ++h) {
-        reference().store_kv(x.data() + (size_t{t} * kv_heads + h) * dim, dim, type, expected.data() + (size_t{h} * capacity + first + t) * row_bytes);
+        const size_t place = size_t{h} * capacity + first + t;
+        reference().store_kv(x.data() + (size_t{t} * kv_heads + h) * dim, dim, type, expected.data() + place * row_bytes);
       }
     }
     if (type == KvType::kF16) {
