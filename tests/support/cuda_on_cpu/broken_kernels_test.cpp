@@ -1,6 +1,7 @@
 // The emulator catches kernels that are broken on purpose, says what is wrong with them, and lets their healthy twins through.
 #include <functional>
 #include <numeric>
+#include <ostream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,6 +55,8 @@ struct Case {
   Kernel kernel;
   const char* message;  // an extended regular expression
 };
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 class Broken : public ::testing::TestWithParam<Case> {};
 
@@ -244,6 +247,13 @@ TEST(BrokenStreamsDeathTest, FailureThatNoOneWaitsFor) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(fail_alone(),
       "a stream ends with a failure that no one waited for: kernel barrier_for_some");
+}
+
+TEST(BrokenStreamsDeathTest, HostReadsDeviceMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Stream stream;
+  const OnDevice<int> in(stream, inputs());
+  EXPECT_DEATH(EXPECT_EQ(in.data()[3], 103), "the host, or a copy of a stream, touches byte 12 of a buffer of 1024 bytes");
 }
 
 TEST(BrokenStreams, CopyOutsideABuffer) {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/cuda_on_cpu/device_memory.h"
+
 namespace tierpack::cuda_on_cpu {
 namespace {
 
@@ -28,7 +30,7 @@ WorkQueue::WorkQueue() {
 
 WorkQueue::~WorkQueue() {
   const std::lock_guard lock(device_lock());
-  while (!items_.empty()) run_first();
+  run_all();
   std::erase(queues(), this);
   if (failure_ == nullptr || failure_->told || std::uncaught_exceptions() > 0) return;
   try {
@@ -59,13 +61,16 @@ void WorkQueue::wait(std::shared_ptr<Record> record) {
 
 void WorkQueue::synchronize() {
   const std::lock_guard lock(device_lock());
-  while (!items_.empty()) run_first();
+  run_all();
   if (failure_ != nullptr) failure_->tell();
 }
 
 void WorkQueue::reach(Record& record) {
   const std::lock_guard lock(device_lock());
-  if (!record.done) record.queue->run_to(record);
+  if (!record.done) {
+    const DeviceAccess access;
+    record.queue->run_to(record);
+  }
   if (record.failure != nullptr) record.failure->tell();
 }
 
@@ -79,6 +84,7 @@ bool WorkQueue::approach(Record& record) {
       continue;
     }
     const bool worked = queue->items_.front().work != nullptr;
+    const DeviceAccess access;
     queue->run_first();
     if (worked) break;
     queue = record.queue;
@@ -89,9 +95,13 @@ bool WorkQueue::approach(Record& record) {
 
 void WorkQueue::drain_all() {
   const std::lock_guard lock(device_lock());
-  for (WorkQueue* const queue : queues()) {
-    while (!queue->items_.empty()) queue->run_first();
-  }
+  for (WorkQueue* const queue : queues()) queue->run_all();
+}
+
+void WorkQueue::run_all() {
+  if (items_.empty()) return;
+  const DeviceAccess access;
+  while (!items_.empty()) run_first();
 }
 
 void WorkQueue::run_to(const Record& record) {
