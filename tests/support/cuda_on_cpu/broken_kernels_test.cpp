@@ -1,7 +1,8 @@
 // The emulator catches kernels that are broken on purpose, says what is wrong with them, and lets their healthy twins through.
-#include <functional>
+#include <atomic>
 #include <numeric>
 #include <ostream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -223,6 +224,24 @@ TEST(BrokenStreams, FailureReachesWhoeverWaits) {
   EXPECT_THROW(waiting.synchronize(), Error);
   EXPECT_THROW(event.synchronize(), Error);
   EXPECT_THROW(failing.synchronize(), Error);
+}
+
+TEST(BrokenStreams, SeveralHostThreads) {
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&right, t] {
+      for (int i = 0; i < 20; ++i) {
+        if (t == 3) {
+          right += complaint(warp_sum, true, 5).empty() ? 0 : 1;
+        } else {
+          right += run(reverse, false)[2] == 161 ? 1 : 0;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 80);
 }
 
 TEST(BrokenStreams, FreeingMemoryWaitsForWork) {
