@@ -1,6 +1,7 @@
 // The state of the launch that runs now, shared by the files of the emulator: threads of the block, warps, workers, stacks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -107,7 +108,7 @@ class Launch {
   uint32_t ready_warps_ = 0;
   unsigned warp_number_ = 0;  // that ran last
   uint32_t random_ = 1;
-  uint32_t launches_ = 0;
+  std::atomic<uint32_t> launches_ = 0;
   bool running_ = false;
   std::thread::id runner_;
   bool abandoning_ = false;
