@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -79,6 +80,25 @@ std::string describe(uintptr_t address) {
   }
   return fmt::format("{:#x}, no address of device memory", address);
 }
+
+// Fibers run over their stacks' ends too, so the handler has a stack of its own in every thread.
+class FaultStack {
+ public:
+  FaultStack() : memory_(kBytes) {
+    stack_t stack{};
+    stack.ss_sp = memory_.data();
+    stack.ss_size = kBytes;
+    TIERPACK_CHECK(::sigaltstack(&stack, &before_) == 0);
+  }
+  ~FaultStack() { static_cast<void>(::sigaltstack(&before_, nullptr)); }
+  FaultStack(const FaultStack&) = delete;
+  FaultStack& operator=(const FaultStack&) = delete;
+
+ private:
+  static constexpr size_t kBytes = 64u << 10;
+  std::vector<std::byte> memory_;
+  stack_t before_{};
+};
 
 void explain(int number, siginfo_t* info, void*) {
   Launch& launch = launch_state();
@@ -193,15 +213,9 @@ void check_kernel_address(const char* what, size_t argument, const void* address
 }
 
 void explain_faults() {
-  // Fibers run over their stacks' ends too, so the handler has a stack of its own.
-  constexpr size_t kStackBytes = 64u << 10;
-  thread_local std::unique_ptr<std::byte[]> stack;
+  thread_local std::unique_ptr<FaultStack> stack;
   if (stack != nullptr) return;
-  stack = std::make_unique<std::byte[]>(kStackBytes);
-  stack_t alternative{};
-  alternative.ss_sp = stack.get();
-  alternative.ss_size = kStackBytes;
-  TIERPACK_CHECK(::sigaltstack(&alternative, nullptr) == 0);
+  stack = std::make_unique<FaultStack>();
   struct sigaction action {};
   action.sa_sigaction = explain;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
