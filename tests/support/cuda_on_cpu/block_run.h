@@ -1,11 +1,13 @@
 // The state of the launch that runs now, shared by the files of the emulator: threads of the block, warps, workers, stacks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <boost/context/fiber.hpp>
@@ -73,6 +75,8 @@ class Launch {
   // Epochs count barriers and blocks; this is the one that the block began with.
   uint32_t block_epoch() const { return block_epoch_; }
   bool running() const { return running_; }
+  // Whether the calling thread runs it.
+  bool running_here() const { return running_ && runner_ == std::this_thread::get_id(); }
   void seed_order(uint32_t seed) { launches_ = seed; }
 
  private:
@@ -104,8 +108,9 @@ class Launch {
   uint32_t ready_warps_ = 0;
   unsigned warp_number_ = 0;  // that ran last
   uint32_t random_ = 1;
-  uint32_t launches_ = 0;
+  std::atomic<uint32_t> launches_ = 0;
   bool running_ = false;
+  std::thread::id runner_;
   bool abandoning_ = false;
   bool ending_ = false;
   std::exception_ptr failure_;

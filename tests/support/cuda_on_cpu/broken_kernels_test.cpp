@@ -1,6 +1,8 @@
 // The emulator catches kernels that are broken on purpose, says what is wrong with them, and lets their healthy twins through.
-#include <functional>
+#include <atomic>
 #include <numeric>
+#include <ostream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,6 +56,8 @@ struct Case {
   Kernel kernel;
   const char* message;  // an extended regular expression
 };
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 class Broken : public ::testing::TestWithParam<Case> {};
 
@@ -222,6 +226,24 @@ TEST(BrokenStreams, FailureReachesWhoeverWaits) {
   EXPECT_THROW(failing.synchronize(), Error);
 }
 
+TEST(BrokenStreams, SeveralHostThreads) {
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&right, t] {
+      for (int i = 0; i < 20; ++i) {
+        if (t == 3) {
+          right += complaint(warp_sum, true, 5).empty() ? 0 : 1;
+        } else {
+          right += run(reverse, false)[2] == 161 ? 1 : 0;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 80);
+}
+
 TEST(BrokenStreams, FreeingMemoryWaitsForWork) {
   Stream stream;
   const OnDevice<int> in(stream, inputs()), out(stream, kInputs);
@@ -244,6 +266,13 @@ TEST(BrokenStreamsDeathTest, FailureThatNoOneWaitsFor) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(fail_alone(),
       "a stream ends with a failure that no one waited for: kernel barrier_for_some");
+}
+
+TEST(BrokenStreamsDeathTest, HostReadsDeviceMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Stream stream;
+  const OnDevice<int> in(stream, inputs());
+  EXPECT_DEATH(EXPECT_EQ(in.data()[3], 103), "the host, or a copy of a stream, touches byte 12 of a buffer of 1024 bytes");
 }
 
 TEST(BrokenStreams, CopyOutsideABuffer) {

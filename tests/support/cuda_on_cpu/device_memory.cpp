@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -23,12 +24,15 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kMemoryBytes = uint64_t{8} << 30;
 constexpr uint64_t kFilledBytes = uint64_t{64} << 20;  // of a buffer get a pattern: NaN as floats, -1 as integers
+constexpr size_t kFewBuffers = 32;                     // are protected from the host whenever no work runs
+constexpr uint32_t kManyPeriod = 64;                   // more than those once in so many times
 constexpr size_t kKeptRanges = 256;                    // of freed buffers stay reserved, so that stale addresses fault
 
 struct Buffer {
   uint64_t bytes = 0;
   std::byte* map = nullptr;
-  uint64_t map_bytes = 0;
+  uint64_t map_bytes = 0;  // with a page at each end that stays protected
+  bool touchable = true;
 };
 using Buffers = std::map<uintptr_t, Buffer>;
 
@@ -38,7 +42,13 @@ struct DeviceMemory {
   Buffers pinned;
   std::deque<std::pair<uintptr_t, Buffer>> freed;
   uint64_t used_bytes = 0;
+  bool open = false;    // work runs
+  uint32_t turns = 0;   // ends of work so far
 };
+
+void protect(const Buffer& buffer, int protection) {
+  TIERPACK_CHECK(::mprotect(buffer.map + kPage, buffer.map_bytes - 2 * kPage, protection) == 0);
+}
 
 DeviceMemory& device_memory() {
   static DeviceMemory memory;
@@ -64,17 +74,37 @@ std::string describe(uintptr_t address) {
   for (const auto& [start, buffer] : memory.buffers) {
     const auto map = reinterpret_cast<uintptr_t>(buffer.map);
     if (address < map || address >= map + buffer.map_bytes) continue;
+    if (address - start < buffer.bytes) return fmt::format("byte {} of a buffer of {} bytes", address - start, buffer.bytes);
     if (address < start) return fmt::format("{} bytes before a buffer of {} bytes", start - address, buffer.bytes);
     return fmt::format("{} bytes behind a buffer of {} bytes", address - start - buffer.bytes, buffer.bytes);
   }
   return fmt::format("{:#x}, no address of device memory", address);
 }
 
+// Fibers run over their stacks' ends too, so the handler has a stack of its own in every thread.
+class FaultStack {
+ public:
+  FaultStack() : memory_(kBytes) {
+    stack_t stack{};
+    stack.ss_sp = memory_.data();
+    stack.ss_size = kBytes;
+    TIERPACK_CHECK(::sigaltstack(&stack, &before_) == 0);
+  }
+  ~FaultStack() { static_cast<void>(::sigaltstack(&before_, nullptr)); }
+  FaultStack(const FaultStack&) = delete;
+  FaultStack& operator=(const FaultStack&) = delete;
+
+ private:
+  static constexpr size_t kBytes = 64u << 10;
+  std::vector<std::byte> memory_;
+  stack_t before_{};
+};
+
 void explain(int number, siginfo_t* info, void*) {
   Launch& launch = launch_state();
   const std::string address = describe(reinterpret_cast<uintptr_t>(info->si_addr));
-  const std::string text = launch.running() ? fmt::format("cuda_on_cpu: {}, thread {} touches {}\n", launch.place(), launch.thread().number, address)
-                                            : fmt::format("cuda_on_cpu: the host, or a copy, touches {}\n", address);
+  const std::string text = launch.running_here() ? fmt::format("cuda_on_cpu: {}, thread {} touches {}\n", launch.place(), launch.thread().number, address)
+                                            : fmt::format("cuda_on_cpu: the host, or a copy of a stream, touches {}\n", address);
   static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
   ::signal(number, SIG_DFL);  // the instruction is run again
 }
@@ -82,12 +112,13 @@ void explain(int number, siginfo_t* info, void*) {
 }  // namespace
 
 std::byte* allocate_device_memory(uint64_t bytes) {
+  explain_faults();
   DeviceMemory& memory = device_memory();
   const std::lock_guard guard(memory.lock);
   // The end is as near to the last page as alignment allows: 256 bytes for multiples of that and else 16.
   const uint64_t alignment = bytes % 256 == 0 ? 256 : 16, aligned = (bytes + alignment - 1) / alignment * alignment;
   const uint64_t body = (aligned + kPage - 1) / kPage * kPage;
-  Buffer buffer{bytes, nullptr, body + 2 * kPage};
+  Buffer buffer{bytes, nullptr, body + 2 * kPage, true};
   void* const map = bytes > kMemoryBytes - memory.used_bytes
                         ? MAP_FAILED
                         : ::mmap(nullptr, buffer.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -98,6 +129,10 @@ std::byte* allocate_device_memory(uint64_t bytes) {
   std::byte* const start = buffer.map + kPage + body - aligned;
   std::memset(start, 0xFF, std::min(aligned, kFilledBytes));
   memory.used_bytes += bytes;
+  if (!memory.open) {
+    protect(buffer, PROT_NONE);
+    buffer.touchable = false;
+  }
   memory.buffers.emplace(reinterpret_cast<uintptr_t>(start), buffer);
   return start;
 }
@@ -118,6 +153,28 @@ void free_device_memory(std::byte* start) {
   memory.freed.pop_front();
 }
 
+DeviceAccess::DeviceAccess() {
+  DeviceMemory& memory = device_memory();
+  const std::lock_guard guard(memory.lock);
+  memory.open = true;
+  for (auto& [start, buffer] : memory.buffers) {
+    if (buffer.touchable) continue;
+    protect(buffer, PROT_READ | PROT_WRITE);
+    buffer.touchable = true;
+  }
+}
+
+DeviceAccess::~DeviceAccess() {
+  DeviceMemory& memory = device_memory();
+  const std::lock_guard guard(memory.lock);
+  memory.open = false;
+  if (memory.buffers.size() > kFewBuffers && ++memory.turns % kManyPeriod != 0) return;
+  for (auto& [start, buffer] : memory.buffers) {
+    protect(buffer, PROT_NONE);
+    buffer.touchable = false;
+  }
+}
+
 uint64_t device_memory_bytes() { return kMemoryBytes; }
 
 uint64_t unused_device_memory_bytes() {
@@ -129,7 +186,7 @@ uint64_t unused_device_memory_bytes() {
 void add_pinned_memory(const std::byte* start, uint64_t bytes) {
   DeviceMemory& memory = device_memory();
   const std::lock_guard guard(memory.lock);
-  memory.pinned.emplace(reinterpret_cast<uintptr_t>(start), Buffer{bytes, nullptr, 0});
+  memory.pinned.emplace(reinterpret_cast<uintptr_t>(start), Buffer{bytes});
 }
 
 void remove_pinned_memory(const std::byte* start) {
@@ -156,15 +213,9 @@ void check_kernel_address(const char* what, size_t argument, const void* address
 }
 
 void explain_faults() {
-  // Fibers run over their stacks' ends too, so the handler has a stack of its own.
-  constexpr size_t kStackBytes = 64u << 10;
-  thread_local std::unique_ptr<std::byte[]> stack;
+  thread_local std::unique_ptr<FaultStack> stack;
   if (stack != nullptr) return;
-  stack = std::make_unique<std::byte[]>(kStackBytes);
-  stack_t alternative{};
-  alternative.ss_sp = stack.get();
-  alternative.ss_size = kStackBytes;
-  TIERPACK_CHECK(::sigaltstack(&alternative, nullptr) == 0);
+  stack = std::make_unique<FaultStack>();
   struct sigaction action {};
   action.sa_sigaction = explain;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;

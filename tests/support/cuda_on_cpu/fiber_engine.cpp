@@ -83,6 +83,7 @@ void Launch::run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, T
     warps_[w].lanes = lanes == kWarpLanes ? UINT32_MAX : (1u << lanes) - 1;
   }
   begin_launch_memory(shared_bytes, count_);
+  runner_ = std::this_thread::get_id();
   running_ = true;
   try {
     // Every block once, in steps that share no divisor with their number.

@@ -21,6 +21,7 @@ struct Stamp {
   uint16_t thread = 0;
   bool atomic = false;
   bool pending = false;  // a write by copy_async_16 that no one has waited for
+  bool others_too = false;
 };
 
 // What threadIdx and its like read: of the thread that runs now.

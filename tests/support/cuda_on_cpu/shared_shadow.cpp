@@ -8,7 +8,9 @@
 namespace tierpack::cuda_on_cpu {
 namespace {
 
-size_t piece_of(size_t element_bytes) { return std::min<size_t>(16, size_t{1} << std::countr_zero(element_bytes)); }
+// Pieces are the largest power of two, up to 16 bytes, that divides an element.
+unsigned shift_of(size_t element_bytes) { return static_cast<unsigned>(std::min(4, std::countr_zero(element_bytes))); }
+size_t pieces_of(size_t bytes, unsigned shift) { return (bytes + (size_t{1} << shift) - 1) >> shift; }
 
 bool same_warp(const Stamp& a, const Stamp& b) { return a.thread / kWarpLanes == b.thread / kWarpLanes; }
 
@@ -25,37 +27,38 @@ bool ordered(const Launch& launch, const Stamp& stamp) {
 }  // namespace
 
 void Shadow::resize(size_t bytes, size_t element_bytes) {
-  piece_bytes_ = piece_of(element_bytes);
+  shift_ = shift_of(element_bytes);
   bytes_ = bytes;
-  const size_t pieces = (bytes + piece_bytes_ - 1) / piece_bytes_;
+  const size_t pieces = pieces_of(bytes, shift_);
   if (pieces_.size() < pieces) pieces_.resize(pieces);
 }
 
 void Shadow::refine(size_t element_bytes) {
-  const size_t piece = piece_of(element_bytes);
-  if (piece >= piece_bytes_) return;
-  const size_t parts = piece_bytes_ / piece, before = (bytes_ + piece_bytes_ - 1) / piece_bytes_;
-  std::vector<Piece> pieces(before * parts);
-  for (size_t i = 0; i < pieces.size(); ++i) pieces[i] = pieces_[i / parts];
+  const unsigned shift = shift_of(element_bytes);
+  if (shift >= shift_) return;
+  const unsigned parts = shift_ - shift;
+  std::vector<Piece> pieces(pieces_of(bytes_, shift_) << parts);
+  for (size_t i = 0; i < pieces.size(); ++i) pieces[i] = pieces_[i >> parts];
   pieces_ = std::move(pieces);
-  piece_bytes_ = piece;
+  shift_ = shift;
 }
 
 bool Shadow::read(const Launch& launch, Piece& piece) {
   const Stamp& now = current.now;
   if (piece.write.epoch < launch.block_epoch() || piece.write.pending || !ordered(launch, piece.write)) return false;
   Stamp& last = piece.read;
-  if (last.epoch != now.epoch) {
-    piece.others_too = false;
-  } else if (last.thread == now.thread) {
-    piece.others_too = piece.others_too && last.full == now.full;
-  } else if (same_warp(last, now)) {
-    piece.others_too = last.full == now.full;
-  } else {
-    piece.other_read = last;
-    piece.others_too = false;
+  bool others_too = false;
+  if (last.epoch == now.epoch) {
+    if (last.thread == now.thread) {
+      others_too = last.others_too && last.full == now.full;
+    } else if (same_warp(last, now)) {
+      others_too = last.full == now.full;
+    } else {
+      piece.other_read = last;
+    }
   }
   last = now;
+  last.others_too = others_too;
   return true;
 }
 
@@ -69,7 +72,7 @@ bool Shadow::write(const Launch& launch, Access access, Piece& piece) {
   }
   if (!ordered(launch, piece.read) || !ordered(launch, piece.other_read)) return false;
   // Collectives of some lanes may have ordered the others; which ones did is not kept.
-  if (piece.others_too && piece.read.epoch == now.epoch && piece.read.full == now.full && piece.read.thread == now.thread &&
+  if (piece.read.others_too && piece.read.epoch == now.epoch && piece.read.full == now.full && piece.read.thread == now.thread &&
       !launch.warp(now.thread).partial) {
     return false;
   }
@@ -77,7 +80,6 @@ bool Shadow::write(const Launch& launch, Access access, Piece& piece) {
   piece.write.atomic = atomic;
   piece.write.pending = access == Access::kCopy;
   piece.read.epoch = piece.other_read.epoch = 0;
-  piece.others_too = false;
   return true;
 }
 
@@ -100,7 +102,7 @@ std::string Shadow::complaint(const Launch& launch, Access access) const {
 }
 
 void Shadow::land(size_t offset, size_t bytes) {
-  for (size_t i = offset / piece_bytes_; i < (offset + bytes) / piece_bytes_; ++i) pieces_[i].write = current.now;
+  for (size_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) pieces_[i].write = current.now;
 }
 
 }  // namespace tierpack::cuda_on_cpu

@@ -24,9 +24,10 @@ class Shadow {
   void refine(size_t element_bytes);
   // Records an access of the running thread, and returns whether it is allowed.
   bool access(const Launch& launch, Access access, size_t offset, size_t bytes) {
-    if (((offset | bytes) & (piece_bytes_ - 1)) != 0) refine((offset | bytes) & (~(offset | bytes) + 1));
-    const size_t end = (offset + bytes) / piece_bytes_;
-    for (size_t i = offset / piece_bytes_; i < end; ++i) {
+    const size_t odd = (offset | bytes) & ((size_t{1} << shift_) - 1);
+    if (odd != 0) refine(odd & (~odd + 1));
+    const size_t end = (offset + bytes) >> shift_;
+    for (size_t i = offset >> shift_; i < end; ++i) {
       if (!(access == Access::kRead ? read(launch, pieces_[i]) : write(launch, access, pieces_[i]))) {
         wrong_ = i;
         return false;
@@ -35,7 +36,7 @@ class Shadow {
     return true;
   }
   // Of the access that was not: where, and why.
-  size_t wrong_offset() const { return wrong_ * piece_bytes_; }
+  size_t wrong_offset() const { return wrong_ << shift_; }
   std::string complaint(const Launch& launch, Access access) const;
   // The copy to these bytes has been waited for by the running thread.
   void land(size_t offset, size_t bytes);
@@ -43,14 +44,13 @@ class Shadow {
  private:
   struct Piece {
     Stamp write;
-    Stamp read;               // the last
-    Stamp other_read;         // the last of another warp than that
-    bool others_too = false;  // other lanes of the warp of `read` have read at the same `full`
+    Stamp read;        // the last; `others_too` of it are other lanes of its warp that read at the same `full`
+    Stamp other_read;  // the last of another warp than that
   };
   bool read(const Launch& launch, Piece& piece);
   bool write(const Launch& launch, Access access, Piece& piece);
 
-  size_t piece_bytes_ = 1;
+  unsigned shift_ = 0;  // of an offset to its piece
   size_t bytes_ = 0;
   size_t wrong_ = 0;
   std::vector<Piece> pieces_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tests/support/cuda_on_cpu/device_memory.h"
 
 namespace tierpack::cuda_on_cpu {
 namespace {
@@ -30,7 +31,7 @@ WorkQueue::WorkQueue() {
 
 WorkQueue::~WorkQueue() {
   const std::lock_guard lock(device_lock());
-  while (!items_.empty()) run_first();
+  run_all();
   std::erase(queues(), this);
   if (failure_ == nullptr || failure_->told || std::uncaught_exceptions() > 0) return;
   try {
@@ -71,7 +72,7 @@ void WorkQueue::require_not_recording() const {
 void WorkQueue::synchronize() {
   const std::lock_guard lock(device_lock());
   require_not_recording();
-  while (!items_.empty()) run_first();
+  run_all();
   if (failure_ != nullptr) failure_->tell();
 }
 
@@ -79,6 +80,7 @@ void WorkQueue::reach(Record& record) {
   const std::lock_guard lock(device_lock());
   if (!record.done) {
     record.queue->require_not_recording();
+    const DeviceAccess access;
     record.queue->run_to(record);
   }
   if (record.failure != nullptr) record.failure->tell();
@@ -95,6 +97,7 @@ bool WorkQueue::approach(Record& record) {
       continue;
     }
     const bool worked = queue->items_.front().work != nullptr;
+    const DeviceAccess access;
     queue->run_first();
     if (worked) break;
     queue = record.queue;
@@ -105,9 +108,13 @@ bool WorkQueue::approach(Record& record) {
 
 void WorkQueue::drain_all() {
   const std::lock_guard lock(device_lock());
-  for (WorkQueue* const queue : queues()) {
-    while (!queue->items_.empty()) queue->run_first();
-  }
+  for (WorkQueue* const queue : queues()) queue->run_all();
+}
+
+void WorkQueue::run_all() {
+  if (items_.empty()) return;
+  const DeviceAccess access;
+  while (!items_.empty()) run_first();
 }
 
 void WorkQueue::run_to(const Record& record) {

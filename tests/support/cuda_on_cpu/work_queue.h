@@ -61,6 +61,7 @@ class WorkQueue {
     std::shared_ptr<Record> record;    // of record()
     std::shared_ptr<Record> wait_for;  // of wait()
   };
+  void run_all();
   void run_first();
   void run_to(const Record& record);
 
