@@ -125,7 +125,7 @@ TIERPACK_DEVICE void add_tile(const BlockFragment& a, uint32_t b0, uint32_t b1, 
 
 // A block of the grid is 16 rows by 8 tokens; warp p has partial sums p.
 template <class D>
-__global__ void __launch_bounds__(8 * kWarp) few_tokens_kernel(const ProductBatch batch) {
+__global__ void __launch_bounds__(8 * kWarp, 2) few_tokens_kernel(const ProductBatch batch) {
   TIERPACK_SHARED(float, partial, 8 * 128);
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
