@@ -105,7 +105,8 @@ struct DeviceIQ3_XXS : DeviceDecoder<BlockIQ3_XXS, BlockForm::kScale, 8, 0, 251'
     const auto second = s.unit(offsetof(BlockIQ3_XXS, qs), 2 * b + 1);
     const auto signs = s.unit(offsetof(BlockIQ3_XXS, scales_and_signs), b);
     const auto word = [&](uint32_t unit, unsigned l, uint32_t sign_word) {
-      return with_signs(grid_bytes<Iq3XxsGrid>(s.grid_short(2 * kGridIq3Xxs + ((unit >> (8 * j)) & 255u))), with_parity((sign_word >> (7 * l)) & 127u) >> (4 * (j % 2)));
+      const uint32_t magnitudes = grid_bytes<Iq3XxsGrid>(s.grid_short(2 * kGridIq3Xxs + ((unit >> (8 * j)) & 255u)));
+      return with_signs(magnitudes, with_parity((sign_word >> (7 * l)) & 127u) >> (4 * (j % 2)));
     };
     return pair_of(each_row(first, [&](unsigned r) { return word(first.of[r], j / 2, signs.of[r]); }),
                    each_row(first, [&](unsigned r) { return word(second.of[r], j / 2 + 2, signs.of[r]); }));
@@ -125,7 +126,8 @@ struct DeviceIQ3_S : DeviceDecoder<BlockIQ3_S, BlockForm::kScale, 8, 0, 60'960> 
     const auto high = s.unit(offsetof(BlockIQ3_S, qh), b / 4) >> (8 * (b % 4));
     const auto signs = s.unit(offsetof(BlockIQ3_S, signs), b);
     const auto word = [&](uint32_t unit, uint32_t high_bits, uint32_t sign_bits) {
-      return with_signs(grid_bytes<Iq3SGrid>(s.grid_short(2 * kGridIq3S + (((unit >> (8 * j)) & 255u) | (high_bits & 1u) << 8))), sign_bits);
+      const uint32_t index = ((unit >> (8 * j)) & 255u) | (high_bits & 1u) << 8;
+      return with_signs(grid_bytes<Iq3SGrid>(s.grid_short(2 * kGridIq3S + index)), sign_bits);
     };
     return pair_of(each_row(first, [&](unsigned r) { return word(first.of[r], high.of[r] >> j, signs.of[r] >> (4 * j)); }),
                    each_row(first, [&](unsigned r) { return word(second.of[r], high.of[r] >> (j + 4), signs.of[r] >> (4 * j + 16)); }));

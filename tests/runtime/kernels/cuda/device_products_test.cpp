@@ -123,7 +123,8 @@ struct Size {
   uint32_t rows, tokens;
   uint32_t blocks;  // columns are about 32 times that
 };
-constexpr Size kSizes[] = {{16, 1, 3}, {80, 1, 21}, {37, 1, 8}, {5, 1, 9}, {16, 2, 24}, {37, 7, 5}, {5, 9, 3}, {16, 9, 17}, {37, 70, 9}, {48, 64, 16}};
+constexpr Size kSizes[] = {{16, 1, 3},  {80, 1, 21}, {37, 1, 8},  {5, 1, 9},   {32, 1, 64}, {16, 2, 24},
+                           {32, 3, 64}, {37, 7, 5},  {5, 9, 3},   {16, 9, 17}, {37, 70, 9}, {48, 64, 16}};
 
 std::string type_name(const testing::TestParamInfo<DType>& info) { return dtype_name(info.param); }
 
@@ -219,6 +220,15 @@ TEST_F(DeviceProducts, MixturesInOneCall) {
   for (Product& p : products) on_gpu.push_back(on_device(p));
   multiply(stream_, grids_, on_gpu);
   for (const Product& p : products) EXPECT_TRUE(same_bits(p.expected(), p.y->get())) << dtype_name(p.w.dtype) << " " << p.w.rows;
+}
+
+// Rows that end within a packed block.
+TEST_F(DeviceProducts, UnfinishedBlocks) {
+  Random random = seeded(650);
+  for (const uint32_t tokens : {1u, 3u, 12u}) {
+    Product p = made(random, DType::kNVFP4, 35, 96, tokens, Weights::kSane);
+    expect_equal(p, "96 columns");
+  }
 }
 
 // Where an expert's record lies is known to the device alone, and its matrix and factors by their places in it.
