@@ -1,16 +1,19 @@
 // The state of the launch that runs now, shared by the files of the emulator: threads of the block, warps, workers, stacks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <boost/context/fiber.hpp>
 
 #include "tests/support/cuda_on_cpu/fiber_engine.h"
+#include "tests/support/cuda_on_cpu/fiber_sanitizers.h"
 
 namespace tierpack::cuda_on_cpu {
 
@@ -21,6 +24,7 @@ struct Thread;
 // A fiber with its stack. It runs threads of blocks, the next in the same fiber unless one waits inside it.
 struct Worker {
   boost::context::fiber fiber;  // while it is not running
+  FiberTrace trace;
   Thread* first = nullptr;      // to begin with when it is resumed from idleness
 };
 
@@ -57,6 +61,8 @@ struct Warp {
 
 class Launch {
  public:
+  Launch() = default;
+  ~Launch();
   void run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure);
   void wait_at_barrier();
   void meet(Collective kind, uint32_t mask, Exchange& exchange);
@@ -65,11 +71,12 @@ class Launch {
   Thread& thread() { return *thread_; }
   // Of the running block, "kernel NAME, block (x, y, z)".
   std::string place() const;
-  const Warp& warp_of(const Thread& thread) const { return warps_[thread.number / kWarpLanes]; }
-  // Counts barriers and blocks; block_epoch() is that of the block's beginning.
-  uint32_t epoch() const { return epoch_; }
+  const Warp& warp(unsigned thread) const { return warps_[thread / kWarpLanes]; }
+  // Epochs count barriers and blocks; this is the one that the block began with.
   uint32_t block_epoch() const { return block_epoch_; }
   bool running() const { return running_; }
+  // Whether the calling thread runs it.
+  bool running_here() const { return running_ && runner_ == std::this_thread::get_id(); }
   void seed_order(uint32_t seed) { launches_ = seed; }
 
  private:
@@ -80,6 +87,7 @@ class Launch {
   void suspend();
   void switch_to(Worker& from, Worker& to);
   Worker* idle_worker();
+  Worker* make_worker();
   void work(Worker& self);
   void run_thread(Worker& self, Thread& thread);
   void complete(Warp& warp, unsigned first_number, const Meeting& meeting);
@@ -98,11 +106,13 @@ class Launch {
   unsigned unfinished_ = 0;
   unsigned at_barrier_ = 0;
   uint32_t ready_warps_ = 0;
-  unsigned warp_ = 0;       // that ran last
+  unsigned warp_number_ = 0;  // that ran last
   uint32_t random_ = 1;
-  uint32_t launches_ = 0;
+  std::atomic<uint32_t> launches_ = 0;
   bool running_ = false;
+  std::thread::id runner_;
   bool abandoning_ = false;
+  bool ending_ = false;
   std::exception_ptr failure_;
   Thread* thread_ = nullptr;
   std::vector<Thread> threads_;

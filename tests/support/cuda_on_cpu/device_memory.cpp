@@ -23,12 +23,15 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kMemoryBytes = uint64_t{8} << 30;
 constexpr uint64_t kFilledBytes = uint64_t{64} << 20;  // of a buffer get a pattern: NaN as floats, -1 as integers
+constexpr size_t kFewBuffers = 32;                     // are protected from the host whenever no work runs
+constexpr uint32_t kManyPeriod = 64;                   // more than those once in so many times
 constexpr size_t kKeptRanges = 256;                    // of freed buffers stay reserved, so that stale addresses fault
 
 struct Buffer {
   uint64_t bytes = 0;
   std::byte* map = nullptr;
-  uint64_t map_bytes = 0;
+  uint64_t map_bytes = 0;  // with a page at each end that stays protected
+  bool touchable = true;
 };
 using Buffers = std::map<uintptr_t, Buffer>;
 
@@ -38,7 +41,13 @@ struct DeviceMemory {
   Buffers pinned;
   std::deque<std::pair<uintptr_t, Buffer>> freed;
   uint64_t used_bytes = 0;
+  bool open = false;    // work runs
+  uint32_t turns = 0;   // ends of work so far
 };
+
+void protect(const Buffer& buffer, int protection) {
+  TIERPACK_CHECK(::mprotect(buffer.map + kPage, buffer.map_bytes - 2 * kPage, protection) == 0);
+}
 
 DeviceMemory& device_memory() {
   static DeviceMemory memory;
@@ -64,6 +73,7 @@ std::string describe(uintptr_t address) {
   for (const auto& [start, buffer] : memory.buffers) {
     const auto map = reinterpret_cast<uintptr_t>(buffer.map);
     if (address < map || address >= map + buffer.map_bytes) continue;
+    if (address - start < buffer.bytes) return fmt::format("byte {} of a buffer of {} bytes", address - start, buffer.bytes);
     if (address < start) return fmt::format("{} bytes before a buffer of {} bytes", start - address, buffer.bytes);
     return fmt::format("{} bytes behind a buffer of {} bytes", address - start - buffer.bytes, buffer.bytes);
   }
@@ -73,8 +83,8 @@ std::string describe(uintptr_t address) {
 void explain(int number, siginfo_t* info, void*) {
   Launch& launch = launch_state();
   const std::string address = describe(reinterpret_cast<uintptr_t>(info->si_addr));
-  const std::string text = launch.running() ? fmt::format("cuda_on_cpu: {}, thread {} touches {}\n", launch.place(), launch.thread().number, address)
-                                            : fmt::format("cuda_on_cpu: the host, or a copy, touches {}\n", address);
+  const std::string text = launch.running_here() ? fmt::format("cuda_on_cpu: {}, thread {} touches {}\n", launch.place(), launch.thread().number, address)
+                                            : fmt::format("cuda_on_cpu: the host, or a copy of a stream, touches {}\n", address);
   static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
   ::signal(number, SIG_DFL);  // the instruction is run again
 }
@@ -82,12 +92,13 @@ void explain(int number, siginfo_t* info, void*) {
 }  // namespace
 
 std::byte* allocate_device_memory(uint64_t bytes) {
+  explain_faults();
   DeviceMemory& memory = device_memory();
   const std::lock_guard guard(memory.lock);
   // The end is as near to the last page as alignment allows: 256 bytes for multiples of that and else 16.
   const uint64_t alignment = bytes % 256 == 0 ? 256 : 16, aligned = (bytes + alignment - 1) / alignment * alignment;
   const uint64_t body = (aligned + kPage - 1) / kPage * kPage;
-  Buffer buffer{bytes, nullptr, body + 2 * kPage};
+  Buffer buffer{bytes, nullptr, body + 2 * kPage, true};
   void* const map = bytes > kMemoryBytes - memory.used_bytes
                         ? MAP_FAILED
                         : ::mmap(nullptr, buffer.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -98,6 +109,10 @@ std::byte* allocate_device_memory(uint64_t bytes) {
   std::byte* const start = buffer.map + kPage + body - aligned;
   std::memset(start, 0xFF, std::min(aligned, kFilledBytes));
   memory.used_bytes += bytes;
+  if (!memory.open) {
+    protect(buffer, PROT_NONE);
+    buffer.touchable = false;
+  }
   memory.buffers.emplace(reinterpret_cast<uintptr_t>(start), buffer);
   return start;
 }
@@ -118,6 +133,28 @@ void free_device_memory(std::byte* start) {
   memory.freed.pop_front();
 }
 
+DeviceAccess::DeviceAccess() {
+  DeviceMemory& memory = device_memory();
+  const std::lock_guard guard(memory.lock);
+  memory.open = true;
+  for (auto& [start, buffer] : memory.buffers) {
+    if (buffer.touchable) continue;
+    protect(buffer, PROT_READ | PROT_WRITE);
+    buffer.touchable = true;
+  }
+}
+
+DeviceAccess::~DeviceAccess() {
+  DeviceMemory& memory = device_memory();
+  const std::lock_guard guard(memory.lock);
+  memory.open = false;
+  if (memory.buffers.size() > kFewBuffers && ++memory.turns % kManyPeriod != 0) return;
+  for (auto& [start, buffer] : memory.buffers) {
+    protect(buffer, PROT_NONE);
+    buffer.touchable = false;
+  }
+}
+
 uint64_t device_memory_bytes() { return kMemoryBytes; }
 
 uint64_t unused_device_memory_bytes() {
@@ -129,7 +166,7 @@ uint64_t unused_device_memory_bytes() {
 void add_pinned_memory(const std::byte* start, uint64_t bytes) {
   DeviceMemory& memory = device_memory();
   const std::lock_guard guard(memory.lock);
-  memory.pinned.emplace(reinterpret_cast<uintptr_t>(start), Buffer{bytes, nullptr, 0});
+  memory.pinned.emplace(reinterpret_cast<uintptr_t>(start), Buffer{bytes});
 }
 
 void remove_pinned_memory(const std::byte* start) {

@@ -13,6 +13,16 @@ void free_device_memory(std::byte* memory);
 uint64_t device_memory_bytes();
 uint64_t unused_device_memory_bytes();
 
+// While one lives, device memory may be touched: work of a stream runs. Otherwise the host that does so ends the program like a kernel
+// that runs over an end. With many buffers only some of the times between, because protecting them takes long.
+class DeviceAccess {
+ public:
+  DeviceAccess();
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+};
+
 // Host memory that kernels may read.
 void add_pinned_memory(const std::byte* memory, uint64_t bytes);
 void remove_pinned_memory(const std::byte* memory);

@@ -16,6 +16,8 @@ namespace {
 using cuda_on_cpu::Record;
 using cuda_on_cpu::WorkQueue;
 
+constexpr uint64_t kSpoiltBytes = uint64_t{16} << 20;  // of page-locked memory that is freed, to show up in late copies
+
 WorkQueue& queue_at(void* handle) { return *static_cast<WorkQueue*>(handle); }
 
 struct EventState {
@@ -63,7 +65,9 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   return *this;
 }
 PinnedBuffer::~PinnedBuffer() {
-  if (data_ != nullptr) cuda_on_cpu::remove_pinned_memory(data_);
+  if (data_ == nullptr) return;
+  cuda_on_cpu::remove_pinned_memory(data_);
+  std::memset(data_, 0xA5, std::min(bytes_, kSpoiltBytes));
   std::free(data_);
 }
 
@@ -78,7 +82,9 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   return *this;
 }
 DeviceBuffer::~DeviceBuffer() {
-  if (data_ != nullptr) cuda_on_cpu::free_device_memory(data_);
+  if (data_ == nullptr) return;
+  WorkQueue::drain_all();
+  cuda_on_cpu::free_device_memory(data_);
 }
 
 Stream::Stream() : handle_(new WorkQueue) {}

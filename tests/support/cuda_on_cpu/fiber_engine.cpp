@@ -17,6 +17,8 @@ namespace tierpack::cuda_on_cpu {
 namespace {
 
 constexpr size_t kStackBytes = 128u << 10;
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kStackShiftBytes = 13 * 64;
 constexpr unsigned kBlockThreads = 1024;
 
 }  // namespace
@@ -46,9 +48,16 @@ uint32_t Launch::random() {
   return random_;
 }
 
+Launch::~Launch() {
+  ending_ = true;
+  trace_thread(main_.trace);
+  for (const std::unique_ptr<Worker>& worker : workers_) switch_to(main_, *worker);
+}
+
 void Launch::run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, ThreadFunction function, const void* closure) {
   TIERPACK_CHECK(!running_);
   explain_faults();
+  trace_thread(main_.trace);
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > kBlockThreads || block.z > 64) {
     fail(ErrorKind::kCuda, "kernel {}: {} x {} x {} threads a block", what, block.x, block.y, block.z);
@@ -74,6 +83,7 @@ void Launch::run(const char* what, dim3 grid, dim3 block, size_t shared_bytes, T
     warps_[w].lanes = lanes == kWarpLanes ? UINT32_MAX : (1u << lanes) - 1;
   }
   begin_launch_memory(shared_bytes, count_);
+  runner_ = std::this_thread::get_id();
   running_ = true;
   try {
     // Every block once, in steps that share no divisor with their number.
@@ -113,7 +123,7 @@ void Launch::run_block() {
   ready_warps_ = warps_.size() == 32 ? UINT32_MAX : (1u << warps_.size()) - 1;
   unfinished_ = count_;
   at_barrier_ = 0;
-  warp_ = random() % static_cast<unsigned>(warps_.size());
+  warp_number_ = random() % static_cast<unsigned>(warps_.size());
   failure_ = nullptr;
   Worker* const worker = idle_worker();
   worker->first = next();
@@ -130,17 +140,18 @@ void Launch::run_block() {
 // A thread that can run, of the warp that ran last if it has one; null when there is none.
 Thread* Launch::next() {
   if (ready_warps_ == 0) return nullptr;
-  if (warps_[warp_].ready == 0) {
+  if (warps_[warp_number_].ready == 0) {
     const unsigned turn = random() % 32;
-    warp_ = (static_cast<unsigned>(std::countr_zero(std::rotr(ready_warps_, static_cast<int>(turn)))) + turn) % 32;
+    warp_number_ = (static_cast<unsigned>(std::countr_zero(std::rotr(ready_warps_, static_cast<int>(turn)))) + turn) % 32;
   }
-  Warp& warp = warps_[warp_];
+  Warp& warp = warps_[warp_number_];
   const unsigned turn = random() % 32;
   const unsigned lane = (static_cast<unsigned>(std::countr_zero(std::rotr(warp.ready, static_cast<int>(turn)))) + turn) % 32;
   warp.ready &= ~(1u << lane);
-  if (warp.ready == 0) ready_warps_ &= ~(1u << warp_);
-  thread_ = &threads_[warp_ * kWarpLanes + lane];
+  if (warp.ready == 0) ready_warps_ &= ~(1u << warp_number_);
+  thread_ = &threads_[warp_number_ * kWarpLanes + lane];
   current.thread = thread_->index;
+  current.now = {epoch_, warp.full, thread_->time, static_cast<uint16_t>(thread_->number), false, false};
   return thread_;
 }
 
@@ -163,25 +174,37 @@ void Launch::suspend() {
 
 void Launch::switch_to(Worker& from, Worker& to) {
   from_ = &from;
+  trace_switch(from.trace, to.trace);
   boost::context::fiber back = std::move(to.fiber).resume();
+  trace_arrival(from.trace, from_->trace);
   from_->fiber = std::move(back);
 }
 
 Worker* Launch::idle_worker() {
-  if (idle_.empty()) {
-    workers_.push_back(std::make_unique<Worker>());
-    Worker* const made = workers_.back().get();
-    made->fiber = boost::context::fiber(std::allocator_arg, boost::context::protected_fixedsize_stack(kStackBytes),
-                                        [this, made](boost::context::fiber&& back) {
-                                          from_->fiber = std::move(back);
-                                          work(*made);
-                                          return std::move(main_.fiber);
-                                        });
-    return made;
-  }
+  if (idle_.empty()) return make_worker();
   Worker* const worker = idle_.back();
   idle_.pop_back();
   return worker;
+}
+
+Worker* Launch::make_worker() {
+  workers_.push_back(std::make_unique<Worker>());
+  Worker* const made = workers_.back().get();
+  boost::context::protected_fixedsize_stack allocator(kStackBytes);
+  const boost::context::stack_context stack = allocator.allocate();
+  // Stacks that all began at the same place of a page would share few lines of the caches.
+  const size_t shift = workers_.size() * kStackShiftBytes % kPageBytes;
+  trace_new_fiber(made->trace, static_cast<std::byte*>(stack.sp) - stack.size, stack.size);
+  const boost::context::preallocated place(static_cast<std::byte*>(stack.sp) - shift, stack.size - shift, stack);
+  made->fiber = boost::context::fiber(std::allocator_arg, place, allocator, [this, made](boost::context::fiber&& back) {
+    trace_arrival(made->trace, from_->trace);
+    from_->fiber = std::move(back);
+    work(*made);
+    from_ = made;
+    trace_switch(made->trace, main_.trace);
+    return std::move(main_.fiber);
+  });
+  return made;
 }
 
 void Launch::work(Worker& self) {
@@ -198,6 +221,7 @@ void Launch::work(Worker& self) {
     }
     idle_.push_back(&self);
     switch_to(self, *to);
+    if (ending_) return;
   }
 }
 

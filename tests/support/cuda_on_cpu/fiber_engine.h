@@ -13,8 +13,20 @@
 
 namespace tierpack::cuda_on_cpu {
 
+// An access to shared memory, or when it would be now: by whom, after how many barriers and collectives (shared_shadow.h).
+struct Stamp {
+  uint32_t epoch = 0;  // 0: no access
+  uint32_t full = 0;   // collectives of the whole warp before it
+  uint32_t time = 0;   // other collectives of the thread before it
+  uint16_t thread = 0;
+  bool atomic = false;
+  bool pending = false;  // a write by copy_async_16 that no one has waited for
+  bool others_too = false;
+};
+
 // What threadIdx and its like read: of the thread that runs now.
 struct Current {
+  Stamp now;
   uint3 thread{};
   uint3 block{};
   dim3 block_size;

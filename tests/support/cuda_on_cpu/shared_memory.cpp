@@ -62,9 +62,10 @@ void check_bounds(SharedArray* array, int64_t offset, size_t bytes, const char* 
 
 std::byte* checked(SharedArray* array, int64_t offset, size_t bytes, Access access, const char* doing) {
   check_bounds(array, offset, bytes, doing);
-  size_t wrong_offset = 0;
-  const std::string wrong = array->shadow.access(launch_state(), access, static_cast<size_t>(offset), bytes, wrong_offset);
-  if (!wrong.empty()) fail_access(*array, static_cast<int64_t>(wrong_offset), wrong);
+  const Launch& launch = launch_state();
+  if (!array->shadow.access(launch, access, static_cast<size_t>(offset), bytes)) {
+    fail_access(*array, static_cast<int64_t>(array->shadow.wrong_offset()), array->shadow.complaint(launch, access));
+  }
   return array->data + offset;
 }
 
@@ -139,7 +140,7 @@ void wait_for_copies(unsigned pending) {
   std::erase_if(copies, [&](const PendingCopy& copy) {
     if (copy.group + pending >= committed) return false;
     std::memcpy(copy.array->data + copy.offset, copy.from, 16);
-    copy.array->shadow.land(launch_state(), static_cast<size_t>(copy.offset), 16);
+    copy.array->shadow.land(static_cast<size_t>(copy.offset), 16);
     return true;
   });
 }

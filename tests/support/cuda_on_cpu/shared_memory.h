@@ -19,13 +19,15 @@ std::byte* write_shared(SharedArray* array, int64_t offset, size_t bytes);
 std::byte* update_shared(SharedArray* array, int64_t offset, size_t bytes);
 
 // An element. Only a temporary converts to its value, so that `auto x = array[i]`, which would read later, does not compile.
-template <typename T>
+template <typename Element>
 class SharedReference {
  public:
+  using T = std::remove_const_t<Element>;
   SharedReference(SharedArray* array, int64_t offset) : array_(array), offset_(offset) {}
   SharedReference(const SharedReference&) = default;
   operator T() const&& { return get(); }
   T operator=(T value) const {
+    static_assert(!std::is_const_v<Element>);
     std::memcpy(write_shared(array_, offset_, sizeof(T)), &value, sizeof(T));
     return value;
   }
@@ -61,10 +63,12 @@ class SharedPointer {
   SharedPointer() = default;
   SharedPointer(std::nullptr_t) {}
   SharedPointer(SharedArray* array, int64_t offset) : array_(array), offset_(offset) {}
+  operator SharedPointer<const T>() const requires(!std::is_const_v<T>) { return {array_, offset_}; }
   SharedReference<T> operator[](int64_t i) const { return {array_, offset_ + i * static_cast<int64_t>(sizeof(T))}; }
   SharedReference<T> operator*() const { return (*this)[0]; }
   SharedPointer operator+(int64_t i) const { return {array_, offset_ + i * static_cast<int64_t>(sizeof(T))}; }
   SharedPointer operator-(int64_t i) const { return *this + -i; }
+  int64_t operator-(const SharedPointer& other) const { return (offset_ - other.offset_) / static_cast<int64_t>(sizeof(T)); }
   SharedPointer& operator+=(int64_t i) { return *this = *this + i; }
   SharedPointer& operator-=(int64_t i) { return *this = *this - i; }
   SharedPointer& operator++() { return *this += 1; }
@@ -78,9 +82,9 @@ class SharedPointer {
   int64_t offset_ = 0;  // bytes
 };
 
-template <typename T>
-auto SharedReference<T>::operator&() const {
-  return SharedPointer<T>(array_, offset_);
+template <typename Element>
+auto SharedReference<Element>::operator&() const {
+  return SharedPointer<Element>(array_, offset_);
 }
 
 void check_shared_alignment(SharedArray* array, int64_t offset, size_t bytes);

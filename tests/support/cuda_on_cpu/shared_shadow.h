@@ -1,8 +1,8 @@
 // What is known of every piece of shared memory: who wrote it last and who has read it since, to find accesses of different threads
 // that nothing orders.
 //
-// Time: an epoch ends with every __syncthreads and every block; inside it, a warp counts its collectives of all lanes, and those of
-// some lanes are kept as the times of each other's that lanes know.
+// Time: an epoch ends with every __syncthreads and every block; inside it, a warp counts its collectives of all lanes, and of those of
+// some lanes it keeps which times of each other the lanes know.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,6 @@
 
 namespace tierpack::cuda_on_cpu {
 
-// An access: by whom and when.
-struct Stamp {
-  uint32_t epoch = 0;  // 0: none
-  uint32_t full = 0;   // collectives of the whole warp before it
-  uint32_t time = 0;   // other collectives of the thread before it
-  uint16_t thread = 0;
-  bool atomic = false;
-  bool pending = false;      // a write by copy_async_16 that no one has waited for
-  bool others_too = false;   // reads: other lanes of the warp read at the same `full`
-};
-
 enum class Access : uint8_t { kRead, kWrite, kUpdate, kCopy };
 
 class Shadow {
@@ -33,21 +22,37 @@ class Shadow {
   void resize(size_t bytes, size_t element_bytes);
   // Elements of this size are accessed from now on.
   void refine(size_t element_bytes);
-  // Records the access, or returns what is wrong with it (empty: nothing), and where.
-  std::string access(Launch& launch, Access access, size_t offset, size_t bytes, size_t& wrong_offset);
+  // Records an access of the running thread, and returns whether it is allowed.
+  bool access(const Launch& launch, Access access, size_t offset, size_t bytes) {
+    const size_t odd = (offset | bytes) & ((size_t{1} << shift_) - 1);
+    if (odd != 0) refine(odd & (~odd + 1));
+    const size_t end = (offset + bytes) >> shift_;
+    for (size_t i = offset >> shift_; i < end; ++i) {
+      if (!(access == Access::kRead ? read(launch, pieces_[i]) : write(launch, access, pieces_[i]))) {
+        wrong_ = i;
+        return false;
+      }
+    }
+    return true;
+  }
+  // Of the access that was not: where, and why.
+  size_t wrong_offset() const { return wrong_ << shift_; }
+  std::string complaint(const Launch& launch, Access access) const;
   // The copy to these bytes has been waited for by the running thread.
-  void land(Launch& launch, size_t offset, size_t bytes);
+  void land(size_t offset, size_t bytes);
 
  private:
   struct Piece {
     Stamp write;
-    Stamp read;        // the last
+    Stamp read;        // the last; `others_too` of it are other lanes of its warp that read at the same `full`
     Stamp other_read;  // the last of another warp than that
   };
-  std::string check(Launch& launch, Access access, Piece& piece);
+  bool read(const Launch& launch, Piece& piece);
+  bool write(const Launch& launch, Access access, Piece& piece);
 
-  size_t piece_bytes_ = 1;
+  unsigned shift_ = 0;  // of an offset to its piece
   size_t bytes_ = 0;
+  size_t wrong_ = 0;
   std::vector<Piece> pieces_;
 };
 

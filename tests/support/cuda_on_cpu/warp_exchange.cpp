@@ -1,5 +1,10 @@
 // What the lanes of a warp compute together, and binary16.
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <bit>
+#include <cstring>
 
 #include <fmt/core.h>
 
@@ -31,28 +36,48 @@ void shuffle_values(Collective kind, uint32_t mask, Exchange* const (&lanes)[kWa
   }
 }
 
-// dialect.cuh has the layout.
+// dialect.cuh has the layout. Products are taken in pairs along k, for eight columns at once.
 void multiply_matrices(Exchange* const (&lanes)[kWarpLanes]) {
-  const int k = lanes[0]->argument;
-  int16_t a[16][32], b[8][32];
+  constexpr int kRows = 16, kColumns = 8, kPairs = 16;
+  const int pairs = lanes[0]->argument / 2;
+  int16_t a[kRows][kPairs][2], b[kPairs][kColumns][2];
   for (int lane = 0; lane < 32; ++lane) {
+    if (lanes[lane]->argument != lanes[0]->argument) fail_thread("lanes of a warp in different mma");
     const int g = lane / 4, t = lane % 4;
-    for (int half = 0; half < k / 16; ++half) {
+    for (int half = 0; half < pairs / 8; ++half) {
       for (int byte = 0; byte < 4; ++byte) {
         const auto at = [byte](uint32_t word) { return static_cast<int8_t>(word >> (8 * byte)); };
-        const int column = 16 * half + 4 * t + byte;
-        a[g][column] = at(lanes[lane]->a[2 * half]);
-        a[g + 8][column] = at(lanes[lane]->a[2 * half + 1]);
-        b[g][column] = at(lanes[lane]->b[half]);
+        const int pair = 8 * half + 2 * t + byte / 2;
+        a[g][pair][byte % 2] = at(lanes[lane]->a[2 * half]);
+        a[g + 8][pair][byte % 2] = at(lanes[lane]->a[2 * half + 1]);
+        b[pair][g][byte % 2] = at(lanes[lane]->b[half]);
       }
     }
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int i = 0; i < 4; ++i) {
-      const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
-      int32_t sum = 0;
-      for (int j = 0; j < k; ++j) sum += a[row][j] * b[column][j];
-      lanes[lane]->d[i] = static_cast<int32_t>(static_cast<uint32_t>(lanes[lane]->d[i]) + static_cast<uint32_t>(sum));
+  for (int row = 0; row < kRows; ++row) {
+    int32_t sums[kColumns] = {};
+#ifdef __SSE2__
+    __m128i low = _mm_setzero_si128(), high = low;
+    for (int pair = 0; pair < pairs; ++pair) {
+      int32_t both;
+      std::memcpy(&both, a[row][pair], sizeof(both));
+      const __m128i factor = _mm_set1_epi32(both);
+      const auto* const columns = reinterpret_cast<const __m128i*>(b[pair]);
+      low = _mm_add_epi32(low, _mm_madd_epi16(factor, _mm_loadu_si128(columns)));
+      high = _mm_add_epi32(high, _mm_madd_epi16(factor, _mm_loadu_si128(columns + 1)));
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums), low);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + 4), high);
+#else
+    for (int pair = 0; pair < pairs; ++pair) {
+      for (int column = 0; column < kColumns; ++column) {
+        sums[column] += a[row][pair][0] * b[pair][column][0] + a[row][pair][1] * b[pair][column][1];
+      }
+    }
+#endif
+    for (int column = 0; column < kColumns; ++column) {
+      int32_t& d = lanes[row % 8 * 4 + column / 2]->d[row / 8 * 2 + column % 2];
+      d = static_cast<int32_t>(static_cast<uint32_t>(d) + static_cast<uint32_t>(sums[column]));
     }
   }
 }

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <mutex>
 #include <utility>
+#include <vector>
+
+#include "tests/support/cuda_on_cpu/device_memory.h"
 
 namespace tierpack::cuda_on_cpu {
 namespace {
@@ -13,17 +16,25 @@ std::mutex& device_lock() {
   return lock;
 }
 
+std::vector<WorkQueue*>& queues() {
+  static std::vector<WorkQueue*> all;
+  return all;
+}
+
 }  // namespace
+
+WorkQueue::WorkQueue() {
+  const std::lock_guard lock(device_lock());
+  queues().push_back(this);
+}
 
 WorkQueue::~WorkQueue() {
   const std::lock_guard lock(device_lock());
+  run_all();
+  std::erase(queues(), this);
+  if (failure_ == nullptr || failure_->told || std::uncaught_exceptions() > 0) return;
   try {
-    while (!items_.empty()) run_first();
-  } catch (...) {
-  }
-  if (failure_ == nullptr || told_) return;
-  try {
-    std::rethrow_exception(failure_);
+    failure_->tell();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "cuda_on_cpu: a stream ends with a failure that no one waited for: %s\n", e.what());
   }
@@ -50,14 +61,17 @@ void WorkQueue::wait(std::shared_ptr<Record> record) {
 
 void WorkQueue::synchronize() {
   const std::lock_guard lock(device_lock());
-  while (!items_.empty()) run_first();
-  throw_failure();
+  run_all();
+  if (failure_ != nullptr) failure_->tell();
 }
 
 void WorkQueue::reach(Record& record) {
   const std::lock_guard lock(device_lock());
-  if (!record.done) record.queue->run_to(record);
-  if (record.failure != nullptr) std::rethrow_exception(record.failure);
+  if (!record.done) {
+    const DeviceAccess access;
+    record.queue->run_to(record);
+  }
+  if (record.failure != nullptr) record.failure->tell();
 }
 
 bool WorkQueue::approach(Record& record) {
@@ -70,18 +84,24 @@ bool WorkQueue::approach(Record& record) {
       continue;
     }
     const bool worked = queue->items_.front().work != nullptr;
+    const DeviceAccess access;
     queue->run_first();
     if (worked) break;
     queue = record.queue;
   }
-  if (record.failure != nullptr) std::rethrow_exception(record.failure);
+  if (record.failure != nullptr) record.failure->tell();
   return record.done;
 }
 
-void WorkQueue::throw_failure() {
-  if (failure_ == nullptr) return;
-  told_ = true;
-  std::rethrow_exception(failure_);
+void WorkQueue::drain_all() {
+  const std::lock_guard lock(device_lock());
+  for (WorkQueue* const queue : queues()) queue->run_all();
+}
+
+void WorkQueue::run_all() {
+  if (items_.empty()) return;
+  const DeviceAccess access;
+  while (!items_.empty()) run_first();
 }
 
 void WorkQueue::run_to(const Record& record) {
@@ -96,11 +116,11 @@ void WorkQueue::run_first() {
     try {
       if (item.wait_for != nullptr) {
         if (!item.wait_for->done) item.wait_for->queue->run_to(*item.wait_for);
-        if (item.wait_for->failure != nullptr) std::rethrow_exception(item.wait_for->failure);
+        failure_ = item.wait_for->failure;
       }
       if (item.work) item.work();
     } catch (...) {
-      failure_ = std::current_exception();
+      failure_ = std::make_shared<Failure>(Failure{std::current_exception()});
     }
   }
   if (item.record != nullptr) {

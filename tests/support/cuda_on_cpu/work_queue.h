@@ -14,18 +14,28 @@ namespace tierpack::cuda_on_cpu {
 
 class WorkQueue;
 
+// Of a queue, shared by everyone who waited for its work.
+struct Failure {
+  std::exception_ptr exception;
+  bool told = false;  // to someone
+  [[noreturn]] void tell() {
+    told = true;
+    std::rethrow_exception(exception);
+  }
+};
+
 // A place in a queue, recorded by an event.
 struct Record {
   WorkQueue* queue = nullptr;  // valid until done
   bool done = false;
-  std::exception_ptr failure;
+  std::shared_ptr<Failure> failure;
   std::chrono::steady_clock::time_point when{};
 };
 
 // Every function takes the lock of the device, under which all work of all queues runs.
 class WorkQueue {
  public:
-  WorkQueue() = default;
+  WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
   ~WorkQueue();  // runs the rest; a failure that no one was told ends the program
@@ -39,6 +49,8 @@ class WorkQueue {
   static void reach(Record& record);
   // Runs one piece of work on the way to the record, and returns whether it has been reached.
   static bool approach(Record& record);
+  // Runs everything, as freeing device memory does; failures stay for those who wait.
+  static void drain_all();
 
  private:
   struct Item {
@@ -47,13 +59,12 @@ class WorkQueue {
     std::shared_ptr<Record> record;    // of record()
     std::shared_ptr<Record> wait_for;  // of wait()
   };
+  void run_all();
   void run_first();
   void run_to(const Record& record);
-  void throw_failure();
 
   std::deque<Item> items_;
-  std::exception_ptr failure_;
-  bool told_ = false;
+  std::shared_ptr<Failure> failure_;
 };
 
 WorkQueue& queue_of(device::Stream& stream);
