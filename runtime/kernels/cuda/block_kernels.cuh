@@ -6,9 +6,6 @@
 
 namespace tierpack::kernels::cuda {
 
-inline constexpr unsigned kOneTokenWarps = 4;
-inline constexpr unsigned kTailTokens = 4;
-
 // The 32 codes of an activation block, their scale and sums.
 struct ActivationBlock {
   uint4 low, high;
@@ -48,13 +45,22 @@ TIERPACK_DEVICE void add_products(const Source& source, unsigned b, const Activa
   for (unsigned r = 0; r < Source::rows; ++r) s.of[r] = add_block<D>(scales, r, i0[r], i1[r], x.scale, x.sums, s.of[r]);
 }
 
+// Asks a recording source for what add_products asks for.
+template <class D, class Source>
+TIERPACK_DEVICE void read_block(const Source& source, unsigned b) {
+#pragma unroll
+  for (unsigned j = 0; j < 4; ++j) D::words(source, b, j);
+  BlockScales<Source::rows> unused;
+  D::scales(source, b, unused);
+}
+
 // A warp is a row group, and lane 4 p + q has partial sum p of the rows 4 q .. 4 q + 3: a unit is 64 contiguous bytes of four lanes.
 template <class D>
-__global__ void __launch_bounds__(kOneTokenWarps * kWarp) one_token_kernel(const ProductBatch batch) {
+__global__ void __launch_bounds__(kOneTokenGroups * kWarp) one_token_kernel(const ProductBatch batch) {
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned lane = threadIdx.x % kWarp, first_row = 4 * (lane % 4), p = lane / 4;
-  const unsigned group = at.block * kOneTokenWarps + threadIdx.x / kWarp;
+  const unsigned group = at.block * kOneTokenGroups + threadIdx.x / kWarp;
   if (group >= w.rows / 16) return;
   const MatrixPlace place = place_of(w);
   const uint8_t* rows = place.data + static_cast<size_t>(group) * 16 * w.row_bytes;
@@ -66,9 +72,8 @@ __global__ void __launch_bounds__(kOneTokenWarps * kWarp) one_token_kernel(const
   const auto read = [&](unsigned block) {
     const GroupColumn<4> column{rows + static_cast<size_t>(block / D::blocks) * (16 * D::block_bytes), first_row, batch.grids};
     const Recording<GroupColumn<4>> source(column, ahead);
+    read_block<D>(source, b);
     x_ahead = activation_block<D>(w, x_first + block);
-    Floats<4> unused{};
-    add_products<D>(source, b, x_ahead, unused);
   };
   Floats<4> s{};
   if (p < blocks) read(p);
@@ -125,7 +130,7 @@ TIERPACK_DEVICE void add_tile(const BlockFragment& a, uint32_t b0, uint32_t b1, 
 
 // A block of the grid is 16 rows by 8 tokens; warp p has partial sums p.
 template <class D>
-__global__ void __launch_bounds__(8 * kWarp) few_tokens_kernel(const ProductBatch batch) {
+__global__ void __launch_bounds__(8 * kWarp, 2) few_tokens_kernel(const ProductBatch batch) {
   TIERPACK_SHARED(float, partial, 8 * 128);
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];

@@ -138,12 +138,16 @@ struct DeviceQ8_0 : DeviceDecoder<BlockQ8_0, BlockForm::kScale, 1, 0, 520'192> {
 };
 
 struct DeviceIQ4_NL : DeviceDecoder<BlockIQ4_NL, BlockForm::kScale, 1, 0, 516'128> {
-  TIERPACK_DEVICE static auto words(const auto& s, unsigned, unsigned j) { return looked_up<Iq4Table>(s.unit(offsetof(BlockIQ4_NL, qs), j)); }
+  TIERPACK_DEVICE static auto words(const auto& s, unsigned, unsigned j) {
+    return looked_up<Iq4Table>(s.unit(offsetof(BlockIQ4_NL, qs), j));
+  }
   TIERPACK_DEVICE static void scales(const auto& s, unsigned, auto& out) { out.scale = from_halves(s.shorts(offsetof(BlockIQ4_NL, d))); }
 };
 
 struct DeviceMXFP4 : DeviceDecoder<BlockMXFP4, BlockForm::kScale, 1, 0, 48'768> {
-  TIERPACK_DEVICE static auto words(const auto& s, unsigned, unsigned j) { return looked_up<Fp4Table>(s.unit(offsetof(BlockMXFP4, qs), j)); }
+  TIERPACK_DEVICE static auto words(const auto& s, unsigned, unsigned j) {
+    return looked_up<Fp4Table>(s.unit(offsetof(BlockMXFP4, qs), j));
+  }
   // 2^(e - 128); e = 0 and 1 are subnormal.
   TIERPACK_DEVICE static void scales(const auto& s, unsigned, auto& out) {
     const auto e = s.single_bytes(offsetof(BlockMXFP4, e));

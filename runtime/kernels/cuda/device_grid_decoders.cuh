@@ -1,11 +1,34 @@
-// Decoders of packed blocks whose codes come from grids; see device_decoders.cuh. The tables lie in device memory one after the other,
-// as words of four elements.
+// Decoders of packed blocks whose codes come from grids; see device_decoders.cuh. grid_layout.h has the tables.
 #pragma once
 
 #include "runtime/kernels/cuda/device_k_decoders.cuh"
 #include "runtime/kernels/cuda/grid_layout.h"
 
 namespace tierpack::kernels::cuda {
+
+// Bytes for four numbers of values, in the low half of `numbers`.
+template <class Grid>
+TIERPACK_DEVICE uint32_t grid_bytes(uint32_t numbers) {
+  return __byte_perm(Grid::low, Grid::high, numbers & 0x7777u);
+}
+struct Iq2Grid {
+  static constexpr uint32_t low = values_word(kIq2Values, 0), high = values_word(kIq2Values, 1);
+};
+struct Iq3XxsGrid {
+  static constexpr uint32_t low = values_word(kIq3XxsValues, 0), high = values_word(kIq3XxsValues, 1);
+};
+struct Iq3SGrid {
+  static constexpr uint32_t low = values_word(kIq3SValues, 0), high = values_word(kIq3SValues, 1);
+};
+struct Iq1Grid {
+  static constexpr uint32_t low = values_word(kIq1Values, 0), high = values_word(kIq1Values, 1);
+};
+// Word j of a block is half j % 2 of the octet l = j / 2, word j + 4 the same of the octet l + 2. Of entry `index` of the table that begins at
+// `table`:
+template <class Grid>
+TIERPACK_DEVICE uint32_t octet_word(const auto& s, uint32_t table, uint32_t index, unsigned j) {
+  return grid_bytes<Grid>(s.grid_word(table + index) >> (16 * (j % 2)));
+}
 
 // The magnitudes, negative where the four lowest bits of `signs` are set. No magnitude is 0, so that no byte carries.
 TIERPACK_DEVICE uint32_t with_signs(uint32_t magnitudes, uint32_t signs) {
@@ -34,15 +57,13 @@ struct OddNibbles : DeviceDecoder<Block, BlockForm::kSubScale, 8, 0, 5'417'312> 
   }
 };
 
-// Word j of a block is half j % 2 of the octet l = j / 2, word j + 4 the same of the octet l + 2.
-
 struct DeviceIQ2_XXS : DeviceDecoder<BlockIQ2_XXS, BlockForm::kScale, 8, 0, 174'752> {
   TIERPACK_DEVICE static auto words(const auto& s, unsigned b, unsigned j) {
     const auto index = s.unit(offsetof(BlockIQ2_XXS, qs), 2 * b);
     const auto signs = s.unit(offsetof(BlockIQ2_XXS, qs), 2 * b + 1);
     const auto word = [&](unsigned l, unsigned r) {
-      const uint32_t entry = kGridIq2Xxs + 2 * ((index.of[r] >> (8 * l)) & 255u) + j % 2;
-      return with_signs(s.grid_word(entry), with_parity((signs.of[r] >> (7 * l)) & 127u) >> (4 * (j % 2)));
+      const uint32_t magnitudes = octet_word<Iq2Grid>(s, kGridIq2Xxs, (index.of[r] >> (8 * l)) & 255u, j);
+      return with_signs(magnitudes, with_parity((signs.of[r] >> (7 * l)) & 127u) >> (4 * (j % 2)));
     };
     return pair_of(each_row(index, [&](unsigned r) { return word(j / 2, r); }), each_row(index, [&](unsigned r) { return word(j / 2 + 2, r); }));
   }
@@ -59,7 +80,7 @@ struct DeviceIQ2_XS : OddNibbles<BlockIQ2_XS> {
     const auto first = s.unit(offsetof(BlockIQ2_XS, qs), 2 * b) >> (16 * (j / 2));
     const auto second = s.unit(offsetof(BlockIQ2_XS, qs), 2 * b + 1) >> (16 * (j / 2));
     const auto word = [&](uint32_t code) {
-      return with_signs(s.grid_word(kGridIq2Xs + 2 * (code & 511u) + j % 2), with_parity((code >> 9) & 127u) >> (4 * (j % 2)));
+      return with_signs(octet_word<Iq2Grid>(s, kGridIq2Xs, code & 511u, j), with_parity((code >> 9) & 127u) >> (4 * (j % 2)));
     };
     return pair_of(map(first, word), map(second, word));
   }
@@ -72,7 +93,7 @@ struct DeviceIQ2_S : OddNibbles<BlockIQ2_S> {
     const auto signs = s.unit(offsetof(BlockIQ2_S, signs), b);
     const auto word = [&](unsigned l, unsigned r) {
       const uint32_t index = ((low.of[r] >> (8 * l)) & 255u) | ((high.of[r] >> (2 * l)) & 3u) << 8;
-      return with_signs(s.grid_word(kGridIq2S + 2 * index + j % 2), signs.of[r] >> (8 * l + 4 * (j % 2)));
+      return with_signs(octet_word<Iq2Grid>(s, kGridIq2S, index, j), signs.of[r] >> (8 * l + 4 * (j % 2)));
     };
     return pair_of(each_row(low, [&](unsigned r) { return word(j / 2, r); }), each_row(low, [&](unsigned r) { return word(j / 2 + 2, r); }));
   }
@@ -84,7 +105,8 @@ struct DeviceIQ3_XXS : DeviceDecoder<BlockIQ3_XXS, BlockForm::kScale, 8, 0, 251'
     const auto second = s.unit(offsetof(BlockIQ3_XXS, qs), 2 * b + 1);
     const auto signs = s.unit(offsetof(BlockIQ3_XXS, scales_and_signs), b);
     const auto word = [&](uint32_t unit, unsigned l, uint32_t sign_word) {
-      return with_signs(s.grid_word(kGridIq3Xxs + ((unit >> (8 * j)) & 255u)), with_parity((sign_word >> (7 * l)) & 127u) >> (4 * (j % 2)));
+      const uint32_t magnitudes = grid_bytes<Iq3XxsGrid>(s.grid_short(2 * kGridIq3Xxs + ((unit >> (8 * j)) & 255u)));
+      return with_signs(magnitudes, with_parity((sign_word >> (7 * l)) & 127u) >> (4 * (j % 2)));
     };
     return pair_of(each_row(first, [&](unsigned r) { return word(first.of[r], j / 2, signs.of[r]); }),
                    each_row(first, [&](unsigned r) { return word(second.of[r], j / 2 + 2, signs.of[r]); }));
@@ -104,7 +126,8 @@ struct DeviceIQ3_S : DeviceDecoder<BlockIQ3_S, BlockForm::kScale, 8, 0, 60'960> 
     const auto high = s.unit(offsetof(BlockIQ3_S, qh), b / 4) >> (8 * (b % 4));
     const auto signs = s.unit(offsetof(BlockIQ3_S, signs), b);
     const auto word = [&](uint32_t unit, uint32_t high_bits, uint32_t sign_bits) {
-      return with_signs(s.grid_word(kGridIq3S + (((unit >> (8 * j)) & 255u) | (high_bits & 1u) << 8)), sign_bits);
+      const uint32_t index = ((unit >> (8 * j)) & 255u) | (high_bits & 1u) << 8;
+      return with_signs(grid_bytes<Iq3SGrid>(s.grid_short(2 * kGridIq3S + index)), sign_bits);
     };
     return pair_of(each_row(first, [&](unsigned r) { return word(first.of[r], high.of[r] >> j, signs.of[r] >> (4 * j)); }),
                    each_row(first, [&](unsigned r) { return word(second.of[r], high.of[r] >> (j + 4), signs.of[r] >> (4 * j + 16)); }));
@@ -119,7 +142,7 @@ struct DeviceIQ3_S : DeviceDecoder<BlockIQ3_S, BlockForm::kScale, 8, 0, 60'960> 
   }
 };
 
-// Ternary grids hold 8 g + 8; codes are 8 g + delta, delta = +-1, with a bias of 9.
+// Values of the ternary grid are 8 g + 8; codes are 8 g + delta, delta = +-1, with a bias of 9.
 TIERPACK_DEVICE uint32_t with_delta(uint32_t entry, bool minus) { return minus ? entry : entry + 0x02020202u; }
 
 struct DeviceIQ1_S : DeviceDecoder<BlockIQ1_S, BlockForm::kScale, 8, 9, 36'576> {
@@ -128,7 +151,7 @@ struct DeviceIQ1_S : DeviceDecoder<BlockIQ1_S, BlockForm::kScale, 8, 9, 36'576> 
     const auto high = s.unit(offsetof(BlockIQ1_S, qh), b / 2) >> (16 * (b % 2));
     const auto word = [&](unsigned l, unsigned r) {
       const uint32_t index = ((low.of[r] >> (8 * l)) & 255u) | ((high.of[r] >> (3 * l)) & 7u) << 8;
-      return with_delta(s.grid_word(kGridIq1 + 2 * index + j % 2), (high.of[r] & 0x8000u) != 0);
+      return with_delta(octet_word<Iq1Grid>(s, kGridIq1, index, j), (high.of[r] & 0x8000u) != 0);
     };
     return pair_of(each_row(low, [&](unsigned r) { return word(j / 2, r); }), each_row(low, [&](unsigned r) { return word(j / 2 + 2, r); }));
   }
@@ -150,7 +173,7 @@ struct DeviceIQ1_M : DeviceDecoder<BlockIQ1_M, BlockForm::kSubScale, 8, 9, 548'6
     const auto word = [&](unsigned l, unsigned r) {
       const uint32_t nibble = (high.of[r] >> (4 * l)) & 15u;
       const uint32_t index = ((low.of[r] >> (8 * l)) & 255u) | (nibble & 7u) << 8;
-      return with_delta(s.grid_word(kGridIq1 + 2 * index + j % 2), (nibble & 8u) != 0);
+      return with_delta(octet_word<Iq1Grid>(s, kGridIq1, index, j), (nibble & 8u) != 0);
     };
     return pair_of(each_row(low, [&](unsigned r) { return word(j / 2, r); }), each_row(low, [&](unsigned r) { return word(j / 2 + 2, r); }));
   }

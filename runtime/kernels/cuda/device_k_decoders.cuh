@@ -157,7 +157,9 @@ struct DeviceTQ1_0 : DeviceDecoder<BlockTQ1_0, BlockForm::kScale, 8, 1, 8'128> {
 };
 
 struct DeviceIQ4_XS : DeviceDecoder<BlockIQ4_XS, BlockForm::kScale, 8, 0, 516'128> {
-  TIERPACK_DEVICE static auto words(const auto& s, unsigned b, unsigned j) { return looked_up<Iq4Table>(s.unit(offsetof(BlockIQ4_XS, qs), 4 * b + j)); }
+  TIERPACK_DEVICE static auto words(const auto& s, unsigned b, unsigned j) {
+    return looked_up<Iq4Table>(s.unit(offsetof(BlockIQ4_XS, qs), 4 * b + j));
+  }
   TIERPACK_DEVICE static void scales(const auto& s, unsigned b, auto& out) {
     const auto d = s.shorts(offsetof(BlockIQ4_XS, d));
     const auto low = (s.unit(offsetof(BlockIQ4_XS, scales_l), 0) >> (4 * b)) & 15u;

@@ -117,8 +117,9 @@ struct GroupColumn {
       return {{v & 255u, v >> 8}};
     }
   }
-  // Word `index` of the grid tables.
+  // Word `index` of the grid tables (grid_layout.h), and their 16 bits `index`.
   TIERPACK_DEVICE uint32_t grid_word(uint32_t index) const { return __ldg(grids + index); }
+  TIERPACK_DEVICE uint32_t grid_short(uint32_t index) const { return __ldg(reinterpret_cast<const uint16_t*>(grids) + index); }
 };
 
 struct PlainBlock {
@@ -137,6 +138,7 @@ struct PlainBlock {
   }
   TIERPACK_DEVICE Words<1> single_bytes(unsigned offset) const { return {{static_cast<uint32_t>(__ldg(block + offset))}}; }
   TIERPACK_DEVICE uint32_t grid_word(uint32_t index) const { return __ldg(grids + index); }
+  TIERPACK_DEVICE uint32_t grid_short(uint32_t index) const { return __ldg(reinterpret_cast<const uint16_t*>(grids) + index); }
 };
 
 // Fields that were read ahead. A decoder asks for fields whose number and order depend on its type alone, and which of them it asks
@@ -160,6 +162,7 @@ struct Recording {
   TIERPACK_DEVICE Words<rows> shorts(unsigned offset) const { return ahead.field[count++] = source.shorts(offset); }
   TIERPACK_DEVICE Words<rows> single_bytes(unsigned offset) const { return ahead.field[count++] = source.single_bytes(offset); }
   TIERPACK_DEVICE uint32_t grid_word(uint32_t) const { return 0; }
+  TIERPACK_DEVICE uint32_t grid_short(uint32_t) const { return 0; }
 };
 
 template <unsigned Rows>
@@ -174,6 +177,7 @@ struct Replaying {
   TIERPACK_DEVICE Words<Rows> shorts(unsigned) const { return ahead.field[count++]; }
   TIERPACK_DEVICE Words<Rows> single_bytes(unsigned) const { return ahead.field[count++]; }
   TIERPACK_DEVICE uint32_t grid_word(uint32_t index) const { return __ldg(grids + index); }
+  TIERPACK_DEVICE uint32_t grid_short(uint32_t index) const { return __ldg(reinterpret_cast<const uint16_t*>(grids) + index); }
 };
 
 }  // namespace tierpack::kernels::cuda

@@ -52,8 +52,11 @@ struct BlockShape {
   uint32_t rows, tokens;
 };
 
+inline constexpr uint32_t kOneTokenGroups = 2;
 inline constexpr uint32_t kFewTokens = 8;
+inline constexpr uint32_t kManyGroups = 2;
 inline constexpr uint32_t kManyTokens = 64;
+inline constexpr uint32_t kTailTokens = 4;
 
 // What one block computes, of a plain type in the second.
 BlockShape block_shape(DType type, ProductKernel kernel);

@@ -1,7 +1,8 @@
 // The host side of products.h: sorts products into batches of one type and kernel, and queues them.
 #include "runtime/kernels/cuda/products.h"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/error.h"
@@ -99,24 +100,31 @@ void launch_all(device::Stream& stream, const uint32_t* grids, std::span<const D
   if (batch.count > 0) launch_batch(stream, type, kernel, batch);
 }
 
+// The entries of a grid as numbers of its values, from word `first` on. A byte g of the grid is value factor * g + factor, or g itself
+// where the factor is 0.
+template <typename Entry, size_t N>
+void put_grid(std::vector<uint32_t>& words, uint32_t first, const std::array<Entry, N>& grid, const GridValues& values, int factor) {
+  constexpr size_t elements = sizeof(Entry), in_word = 8 / elements;
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t k = 0; k < elements; ++k) {
+      const int byte = static_cast<int8_t>(static_cast<uint8_t>(grid[i] >> (8 * k)));
+      const auto found = std::find(values.begin(), values.end(), static_cast<uint8_t>(factor == 0 ? byte : factor * byte + factor));
+      TIERPACK_CHECK(found != values.end());
+      words[first + i / in_word] |= static_cast<uint32_t>(found - values.begin()) << (4 * (elements * (i % in_word) + k));
+    }
+  }
+}
+
 }  // namespace
 
 GridTables::GridTables(device::Stream& stream) : memory_(kGridWords * sizeof(uint32_t)) {
   std::vector<uint32_t> words(kGridWords);
-  std::memcpy(&words[kGridIq2Xxs], kIq2xxsGrid.data(), sizeof(kIq2xxsGrid));
-  std::memcpy(&words[kGridIq2Xs], kIq2xsGrid.data(), sizeof(kIq2xsGrid));
-  std::memcpy(&words[kGridIq2S], kIq2sGrid.data(), sizeof(kIq2sGrid));
-  std::memcpy(&words[kGridIq3Xxs], kIq3xxsGrid.data(), sizeof(kIq3xxsGrid));
-  std::memcpy(&words[kGridIq3S], kIq3sGrid.data(), sizeof(kIq3sGrid));
-  std::memcpy(&words[kGridIq1], kIq1sGrid.data(), sizeof(kIq1sGrid));
-  for (uint32_t word = kGridIq1; word < kGridWords; ++word) {
-    uint32_t moved = 0;
-    for (int k = 0; k < 4; ++k) {
-      const int g = static_cast<int8_t>(static_cast<uint8_t>(words[word] >> (8 * k)));
-      moved |= static_cast<uint32_t>(8 * g + 8) << (8 * k);
-    }
-    words[word] = moved;
-  }
+  put_grid(words, kGridIq2Xxs, kIq2xxsGrid, kIq2Values, 0);
+  put_grid(words, kGridIq2Xs, kIq2xsGrid, kIq2Values, 0);
+  put_grid(words, kGridIq2S, kIq2sGrid, kIq2Values, 0);
+  put_grid(words, kGridIq1, kIq1sGrid, kIq1Values, 8);
+  put_grid(words, kGridIq3Xxs, kIq3xxsGrid, kIq3XxsValues, 0);
+  put_grid(words, kGridIq3S, kIq3sGrid, kIq3SValues, 0);
   stream.copy_to_device(memory_, 0, std::as_bytes(std::span(words)));
   stream.synchronize();
 }
@@ -124,10 +132,10 @@ GridTables::GridTables(device::Stream& stream) : memory_(kGridWords * sizeof(uin
 BlockShape block_shape(DType type, ProductKernel kernel) {
   if (!traits(type).quantised) return plain_block_shape(type, kernel);
   switch (kernel) {
-    case ProductKernel::kOneToken: return {4 * kGroupRows, 1};
+    case ProductKernel::kOneToken: return {kOneTokenGroups * kGroupRows, 1};
     case ProductKernel::kFewTokens: return {kGroupRows, kFewTokens};
-    case ProductKernel::kManyTokens: return {2 * kGroupRows, kManyTokens};
-    case ProductKernel::kTailRows: return {kGroupRows, 4};
+    case ProductKernel::kManyTokens: return {kManyGroups * kGroupRows, kManyTokens};
+    case ProductKernel::kTailRows: return {kGroupRows, kTailTokens};
   }
   return {};
 }

@@ -35,11 +35,12 @@ struct DeviceProduct {
   const float* expert_scales = nullptr;
 };
 
+// Quantised matrices of 16 rows or more and x.q begin at multiples of 16 bytes; plain ones at multiples of their elements, of 16 for speed.
 // Any mixture of types and shapes, any number; order and grouping do not matter to the bits. Quantised weights (every type but Q8_1 and
 // Q8_K; row groups and rows behind the last one) need x.q, x.scale, x.sum; F32, F16, BF16 and F8_E4M3 need x.x.
 void multiply(device::Stream& stream, const GridTables& grids, std::span<const DeviceProduct> products);
 
-// KernelTable::quantize of `count` elements (a multiple of 32) that lie one after the other.
+// KernelTable::quantize of `count` elements (a multiple of 32) that lie one after the other; x begins at a multiple of 16 bytes, q at one of 4.
 void quantize(device::Stream& stream, const float* x, size_t count, int8_t* q, float* scale, int32_t* sum);
 
 }  // namespace tierpack::kernels::cuda
