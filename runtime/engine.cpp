@@ -346,8 +346,8 @@ std::string gpu_problem(const EngineOptions& options, const ModelConfig& config)
   if (const std::string problem = model::device_model_problem(); !problem.empty()) return problem;
   if (options.activations == ActivationType::kF32) return "--activations f32 is a check of the CPU's";
   if (const std::string limit = model::device_model_limit(config); !limit.empty()) return limit;
-  const size_t devices = device::enumerate().size();
-  if (options.gpu < 0 || static_cast<size_t>(options.gpu) >= devices) return fmt::format("--gpu {}: there are {} devices, counted from 0", options.gpu, devices);
+  const int devices = device::device_count();
+  if (options.gpu < 0 || options.gpu >= devices) return fmt::format("--gpu {}: there are {} devices, counted from 0", options.gpu, devices);
   return {};
 }
 

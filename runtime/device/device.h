@@ -24,10 +24,11 @@ struct DeviceInfo {
 
 const char* backend_name();                 // "host" or "cuda"
 std::vector<DeviceInfo> enumerate();        // empty without a usable device
+int device_count();                         // of enumerate(), without opening any of them
 // Why enumerate() is empty ("built without CUDA", "no NVIDIA driver", ...).
 std::string unavailable_reason();
 
-// Host memory that the device can read directly (page-locked under CUDA when a device is usable), 4096-byte aligned.
+// Host memory that the device can read directly (page-locked under CUDA once a device was chosen by use_device), 4096-byte aligned.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;

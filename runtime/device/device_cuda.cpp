@@ -3,6 +3,7 @@
 // streams, events and device buffers need a device and fail with a sentence.
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <utility>
 
@@ -23,19 +24,17 @@ namespace {
 
 void check(cudaError_t status, const char* what) { check_cuda(status, what); }
 
-int device_count(cudaError_t& status) {
+int count_devices(cudaError_t& status) {
   int count = 0;
   status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
   return status == cudaSuccess ? count : 0;
 }
 
-bool has_device() {
-  static const bool found = [] {
-    cudaError_t status = cudaSuccess;
-    return device_count(status) > 0;
-  }();
-  return found;
+// Whether this process computes on a device: until then nothing opens one, which would take its memory.
+std::atomic<bool>& in_use() {
+  static std::atomic<bool> used = false;
+  return used;
 }
 
 cudaStream_t stream_of(void* handle) { return static_cast<cudaStream_t>(handle); }
@@ -54,7 +53,7 @@ const char* backend_name() { return "cuda"; }
 std::vector<DeviceInfo> enumerate() {
   std::vector<DeviceInfo> devices;
   cudaError_t status = cudaSuccess;
-  const int count = device_count(status);
+  const int count = count_devices(status);
   int current = 0;
   if (count > 0) check(cudaGetDevice(&current), "cannot read the current CUDA device");
   for (int index = 0; index < count; ++index) {
@@ -78,18 +77,26 @@ std::vector<DeviceInfo> enumerate() {
   return devices;
 }
 
+int device_count() {
+  cudaError_t status = cudaSuccess;
+  return count_devices(status);
+}
+
 std::string unavailable_reason() {
   cudaError_t status = cudaSuccess;
-  if (device_count(status) > 0) return {};
+  if (count_devices(status) > 0) return {};
   if (status == cudaErrorInsufficientDriver) return "no NVIDIA driver, or one too old for this build's CUDA runtime";
   if (status == cudaErrorNoDevice || status == cudaSuccess) return "the NVIDIA driver reports no device";
   return fmt::format("the CUDA runtime cannot start: {} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
-void use_device(int index) { check(cudaSetDevice(index), "cannot select a CUDA device"); }
+void use_device(int index) {
+  check(cudaSetDevice(index), "cannot select a CUDA device");
+  in_use() = true;
+}
 
 uint64_t free_device_bytes() {
-  if (!has_device()) return 0;
+  if (!in_use()) return 0;
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "cannot read the free memory of a CUDA device");
@@ -98,7 +105,7 @@ uint64_t free_device_bytes() {
 
 PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
-  if (has_device()) {
+  if (in_use()) {
     void* memory = nullptr;
     const cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
     if (status == cudaSuccess) {

@@ -21,6 +21,7 @@ std::byte* allocate(uint64_t bytes, const char* what) {
 
 const char* backend_name() { return "host"; }
 std::vector<DeviceInfo> enumerate() { return {}; }
+int device_count() { return 0; }
 std::string unavailable_reason() { return "tierpack was built without CUDA"; }
 void use_device(int index) { fail(ErrorKind::kCuda, "device {} cannot be used: {}", index, unavailable_reason()); }
 uint64_t free_device_bytes() { return 0; }

@@ -213,7 +213,8 @@ void DeviceExperts::leased_experts(const DevicePass& pass, const BlockWeights& b
   float* const route_weights = host_.weights + (tokens == 1 ? size_t{block.index} * c.experts_used : 0);
   pass.stream.copy_to_host(bytes_of(ids, pairs), s.ids);
   if (pass.chunk.observer != nullptr) pass.stream.copy_to_host(bytes_of(route_weights, pairs), s.weights);
-  pass.stream.copy_to_host(bytes_of(host_.input.x, size_t{tokens} * c.hidden), pass.ws.x.x);
+  // Where all records stay in VRAM the CPU has no share.
+  if (!resident(pass, block)) pass.stream.copy_to_host(bytes_of(host_.input.x, size_t{tokens} * c.hidden), pass.ws.x.x);
   pass.stream.record(routed_);
   shared_expert(pass, w);
 
