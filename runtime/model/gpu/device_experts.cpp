@@ -59,14 +59,15 @@ void DeviceExperts::run(const DevicePass& pass, const BlockWeights& block, const
   const bool leased = pass.chunk.tokens > 1 || !resident(pass, block);
   const bool guess = leased && next != nullptr && pass.chunk.tokens == 1 && store_.wants_guess(next->index);
   row_columns_ = static_cast<uint32_t>(stored_elements(w.experts->down.dtype, w.experts->down.in));
-  route(pass, w, next, guess);
+  const Routing routing = routing_of(pass, block.index);
+  route(pass, w, routing, next, guess);
   if (leased) {
-    leased_experts(pass, block, next, guess);
+    leased_experts(pass, block, routing, next, guess);
   } else {
-    resident_experts(pass, block);
+    resident_experts(pass, block, routing);
   }
   const MoeScratch& s = pass.ws.moe;
-  gpu::combine_experts(pass.stream, s.out, leased ? s.row : nullptr, s.weights, pass.config.experts_used, w.has_shared ? s.shared_out : nullptr,
+  gpu::combine_experts(pass.stream, s.out, leased ? s.row : nullptr, routing.weights, pass.config.experts_used, w.has_shared ? s.shared_out : nullptr,
                        w.has_shared ? s.shared_weight : nullptr, pass.chunk.tokens, pass.config.hidden, pass.ws.y);
 }
 
@@ -85,8 +86,15 @@ bool DeviceExperts::resident(const DevicePass& pass, const BlockWeights& block) 
   return true;
 }
 
+// One token's routing is kept for every block, and comes to the host at once.
+DeviceExperts::Routing DeviceExperts::routing_of(const DevicePass& pass, uint32_t block) const {
+  if (pass.chunk.tokens > 1) return {pass.ws.moe.ids, pass.ws.moe.weights, host_.ids, host_.weights};
+  const size_t at = size_t{block} * pass.config.experts_used;
+  return {pass.scratch.ids + at, pass.scratch.weights + at, host_.ids + at, host_.weights + at};
+}
+
 // Router of every token: ids and weights, largest first; the guess for the next block.
-void DeviceExperts::route(const DevicePass& pass, const MoeWeights& w, const BlockWeights* next, bool guess) {
+void DeviceExperts::route(const DevicePass& pass, const MoeWeights& w, const Routing& routing, const BlockWeights* next, bool guess) {
   const ModelConfig& c = pass.config;
   MoeScratch& s = pass.ws.moe;
   const uint32_t tokens = pass.chunk.tokens;
@@ -100,7 +108,7 @@ void DeviceExperts::route(const DevicePass& pass, const MoeWeights& w, const Blo
   if (w.has_shared) products[count++] = product(w.shared_gate_input, x, s.shared_weight, 1);
   if (guess) products[count++] = product(next->moe.router, x, pass.scratch.next_router, c.experts);
   multiply(pass, std::span(products).first(count));
-  gpu::route(pass.stream, s.router, tokens, c.experts, c.experts_used, s.ids, s.weights);
+  gpu::route(pass.stream, s.router, tokens, c.experts, c.experts_used, routing.ids, routing.weights);
   if (!guess) return;
   gpu::route(pass.stream, pass.scratch.next_router, 1, c.experts, c.experts_used, pass.scratch.guess, pass.scratch.guess_weights);
   pass.stream.copy_to_host(bytes_of(host_.guess, c.experts_used), pass.scratch.guess);
@@ -137,13 +145,10 @@ void DeviceExperts::expert_products(const DevicePass& pass, const MoeWeights& w,
 }
 
 // One token whose experts are all in VRAM: row i is the i-th of its selection.
-void DeviceExperts::resident_experts(const DevicePass& pass, const BlockWeights& block) {
+void DeviceExperts::resident_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing) {
   const MoeWeights& w = block.moe;
   const ModelConfig& c = pass.config;
   MoeScratch& s = pass.ws.moe;
-  const size_t at = size_t{block.index} * c.experts_used;
-  pass.stream.copy_to_host(bytes_of(host_.ids + at, c.experts_used), s.ids);
-  if (pass.chunk.observer != nullptr) pass.stream.copy_to_host(bytes_of(host_.weights + at, c.experts_used), s.weights);
   untold_.push_back(block.index);
   shared_expert(pass, w);
 
@@ -160,7 +165,7 @@ void DeviceExperts::resident_experts(const DevicePass& pass, const BlockWeights&
       const auto of = [&](const ExpertPart& part, const float* scales, const kernels::ActivationView& input, float* y) {
         gpu::DeviceProduct p = product(record_matrix(part, 0), input, y, part.out);
         p.records = records;
-        p.expert = s.ids + row;
+        p.expert = routing.ids + row;
         p.expert_scales = scales;
         return p;
       };
@@ -203,16 +208,14 @@ uint32_t DeviceExperts::take_rows(const DevicePass& pass, uint32_t expert) {
   return first;
 }
 
-void DeviceExperts::leased_experts(const DevicePass& pass, const BlockWeights& block, const BlockWeights* next, bool guess) {
+void DeviceExperts::leased_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing, const BlockWeights* next, bool guess) {
   const MoeWeights& w = block.moe;
   const ModelConfig& c = pass.config;
   MoeScratch& s = pass.ws.moe;
   const uint32_t tokens = pass.chunk.tokens;
   const size_t pairs = size_t{tokens} * c.experts_used;
-  uint32_t* const ids = host_.ids + (tokens == 1 ? size_t{block.index} * c.experts_used : 0);
-  float* const route_weights = host_.weights + (tokens == 1 ? size_t{block.index} * c.experts_used : 0);
-  pass.stream.copy_to_host(bytes_of(ids, pairs), s.ids);
-  if (pass.chunk.observer != nullptr) pass.stream.copy_to_host(bytes_of(route_weights, pairs), s.weights);
+  pass.stream.copy_to_host(bytes_of(routing.host_ids, pairs), routing.ids);
+  if (pass.chunk.observer != nullptr) pass.stream.copy_to_host(bytes_of(routing.host_weights, pairs), routing.weights);
   // Where all records stay in VRAM the CPU has no share.
   if (!resident(pass, block)) pass.stream.copy_to_host(bytes_of(host_.input.x, size_t{tokens} * c.hidden), pass.ws.x.x);
   pass.stream.record(routed_);
@@ -225,11 +228,11 @@ void DeviceExperts::leased_experts(const DevicePass& pass, const BlockWeights& b
   events_used_ = 0;
   rows_ = 0;
   if (tokens > 1) {
-    tell(pass, block.index, ids, route_weights);
+    tell(pass, block.index, routing.host_ids, routing.host_weights);
   } else if (pass.chunk.observer != nullptr) {
     untold_.push_back(block.index);
   }
-  const uint32_t distinct = group(pass, ids);
+  const uint32_t distinct = group(pass, routing.host_ids);
   lease_.emplace(store_.acquire(block.index, std::span<const uint32_t>(host_.requested, distinct),
                                 {std::span<const uint32_t>(host_.counts, distinct), tokens}));
   if (guess) store_.prefetch(next->index, std::span<const uint32_t>(host_.guess, c.experts_used));
@@ -431,6 +434,13 @@ void DeviceExperts::tell(const DevicePass& pass, uint32_t block, const uint32_t*
   for (uint32_t t = 0; t < pass.chunk.tokens; ++t) {
     pass.chunk.observer->on_route(block, pass.chunk.position(t), std::span(ids + t * used, used), std::span(weights + t * used, used));
   }
+}
+
+void DeviceExperts::end_pass(const DevicePass& pass) {
+  if (untold_.empty()) return;
+  const size_t count = size_t{pass.config.layers} * pass.config.experts_used;
+  pass.stream.copy_to_host(bytes_of(host_.ids, count), pass.scratch.ids);
+  if (pass.chunk.observer != nullptr) pass.stream.copy_to_host(bytes_of(host_.weights, count), pass.scratch.weights);
 }
 
 void DeviceExperts::finish(const DevicePass& pass) {

@@ -33,6 +33,8 @@ class DeviceExperts {
 
   // ws.x -> ws.y. `next`: the block after this one, null after the last.
   void run(const DevicePass& pass, const BlockWeights& block, const BlockWeights* next);
+  // Queues what finish needs to know.
+  void end_pass(const DevicePass& pass);
   // The pass is over and its stream synchronised: gives records back and tells the observer and the store what was not told yet.
   void finish(const DevicePass& pass);
   // The same after a failure: nothing is told.
@@ -46,10 +48,18 @@ class DeviceExperts {
   };
 
   bool resident(const DevicePass& pass, const BlockWeights& block);
-  void route(const DevicePass& pass, const MoeWeights& w, const BlockWeights* next, bool guess);
+  // Where the routing of a block goes on the device.
+  struct Routing {
+    uint32_t* ids = nullptr;     // (T, K)
+    float* weights = nullptr;    // (T, K)
+    uint32_t* host_ids = nullptr;
+    float* host_weights = nullptr;
+  };
+  Routing routing_of(const DevicePass& pass, uint32_t block) const;
+  void route(const DevicePass& pass, const MoeWeights& w, const Routing& routing, const BlockWeights* next, bool guess);
   void shared_expert(const DevicePass& pass, const MoeWeights& w);
-  void resident_experts(const DevicePass& pass, const BlockWeights& block);
-  void leased_experts(const DevicePass& pass, const BlockWeights& block, const BlockWeights* next, bool guess);
+  void resident_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing);
+  void leased_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing, const BlockWeights* next, bool guess);
   uint32_t group(const DevicePass& pass, const uint32_t* ids);
   // Takes rows for the pairs of requested expert `index`; the first of them.
   uint32_t take_rows(const DevicePass& pass, uint32_t expert);

@@ -163,6 +163,7 @@ class DeviceModel final : public Model {
       experts_->run(pass, block, following(block));
       leave(pass);
     }
+    experts_->end_pass(pass);
   }
 
   // The input of a part of a block from the residual, and its output back into it.

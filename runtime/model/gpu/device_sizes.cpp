@@ -48,6 +48,8 @@ DeviceScratch DeviceScratch::carve(Carver& carver, const ModelConfig& c, uint32_
   s.next_router = carver.take<float>(c.experts);
   s.guess = carver.take<uint32_t>(c.experts_used);
   s.guess_weights = carver.take<float>(c.experts_used);
+  s.ids = carver.take<uint32_t>(uint64_t{c.layers} * c.experts_used);
+  s.weights = carver.take<float>(uint64_t{c.layers} * c.experts_used);
   s.addresses = carver.take<uint64_t>(uint64_t{c.layers} * c.experts);
   return s;
 }

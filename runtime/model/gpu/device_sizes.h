@@ -25,6 +25,8 @@ struct DeviceScratch {
   float* next_router = nullptr;      // (E): the next block's router, for the guess
   uint32_t* guess = nullptr;         // (K)
   float* guess_weights = nullptr;    // (K)
+  uint32_t* ids = nullptr;           // (trunk blocks, K): routing of one token
+  float* weights = nullptr;          // (trunk blocks, K)
   uint64_t* addresses = nullptr;     // (trunk blocks, E): records that stay in device memory
 
   static DeviceScratch carve(Carver& carver, const ModelConfig& config, uint32_t tokens, uint32_t capacity);
