@@ -54,6 +54,7 @@ class Trials {
     engine_.reset();
     EngineOptions options;
     options.pack = pack_;
+    options.device = DeviceChoice::kCpu;  // what is tuned is the CPU's
     options.threads = settings.threads;
     options.chunk = settings.chunk;
     options.isa = settings.isa;

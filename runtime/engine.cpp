@@ -157,6 +157,7 @@ class LoadedEngine final : public Engine {
     } catch (const Error&) {
       tokenizer_problem_ = std::current_exception();  // the model still runs on token ids
     }
+    device::lock_pages(options_.device == DeviceChoice::kCuda);
     LoadProgress progress(options_, model::DenseTensors::total_bytes(pack_));
     const auto on_bytes = [&](uint64_t bytes) { progress.add(bytes); };
     model::ModelWeights weights = model::bind_weights(pack_, model::DenseTensors::load(pack_, reader_options(options_), on_bytes));
@@ -325,6 +326,7 @@ std::vector<float> uses_of(const EngineOptions& options, const Pack& pack, const
 }
 
 planning::MachineMemory machine_memory(const EngineOptions& options) {
+  if (options.device == DeviceChoice::kCuda) device::use_device(options.gpu);  // what the driver takes of RAM is taken then
   MemoryLimits limits = read_memory_limits();
   if (options.device == DeviceChoice::kSim) {
     // Host memory: what stands in for the device is not there for anything else.
@@ -334,21 +336,15 @@ planning::MachineMemory machine_memory(const EngineOptions& options) {
   }
   planning::MachineMemory machine = planning::MachineMemory::of(limits);
   if (options.device == DeviceChoice::kSim) machine.vram_bytes = options.vram_bytes;
-  if (options.device == DeviceChoice::kCuda) {
-    device::use_device(options.gpu);
-    machine.vram_bytes = device::free_device_bytes();
-  }
+  if (options.device == DeviceChoice::kCuda) machine.vram_bytes = device::free_device_bytes();
   return machine;
 }
 
 // Why the GPU that was asked for cannot compute; empty when it can.
 std::string gpu_problem(const EngineOptions& options, const ModelConfig& config) {
-  if (const std::string problem = model::device_model_problem(); !problem.empty()) return problem;
+  if (std::string problem = model::device_model_problem(options.gpu); !problem.empty()) return problem;
   if (options.activations == ActivationType::kF32) return "--activations f32 is a check of the CPU's";
-  if (const std::string limit = model::device_model_limit(config); !limit.empty()) return limit;
-  const int devices = device::device_count();
-  if (options.gpu < 0 || options.gpu >= devices) return fmt::format("--gpu {}: there are {} devices, counted from 0", options.gpu, devices);
-  return {};
+  return model::device_model_limit(config);
 }
 
 planning::MemoryPlan plan_for(const EngineOptions& options, const Pack& pack, const Learner* learner) {
@@ -356,6 +352,7 @@ planning::MemoryPlan plan_for(const EngineOptions& options, const Pack& pack, co
   memory.ram_bytes = options.ram_bytes;
   memory.vram_bytes = options.vram_bytes;
   memory.gpu = options.device == DeviceChoice::kCuda;
+  memory.sessions = options.sessions;
   memory.context = options.context;
   memory.chunk = options.chunk;
   memory.threads = options.threads;
@@ -370,31 +367,34 @@ planning::MemoryPlan plan_for(const EngineOptions& options, const Pack& pack, co
 planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack, const Learner* learner) {
   if (options.threads == 0) options.threads = usable_cores();
   const bool chosen = options.device == DeviceChoice::kAuto;
+  std::string why_not;  // an idle GPU's
   if (options.device == DeviceChoice::kAuto || options.device == DeviceChoice::kCuda) {
     const std::string problem = gpu_problem(options, pack.config());
     if (problem.empty()) {
       options.device = DeviceChoice::kCuda;
-    } else if (chosen && options.vram_bytes == 0) {
+    } else if (chosen && options.vram_bytes == 0 && options.gpu == 0) {
       options.device = DeviceChoice::kCpu;
+      if (device::device_count() > 0) why_not = problem;
     } else {
       fail(ErrorKind::kUsage, "{}: no GPU computes here ({}); --device sim lets host memory stand in for one's",
-           options.device == DeviceChoice::kCuda ? "--device cuda" : "--vram", problem);
+           options.device == DeviceChoice::kCuda ? "--device cuda" : options.vram_bytes > 0 ? "--vram" : "--gpu", problem);
     }
   }
-  if (options.device == DeviceChoice::kCpu && options.vram_bytes > 0) fail(ErrorKind::kUsage, "--vram: the CPU has none; leave it out or --device cpu");
-  std::string why_not;
+  if (options.device == DeviceChoice::kCpu && options.vram_bytes > 0) fail(ErrorKind::kUsage, "--vram and --device cpu exclude each other: the CPU has no VRAM");
   std::optional<planning::MemoryPlan> plan;
   try {
     plan = plan_for(options, pack, learner);
   } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCapacity || options.device != DeviceChoice::kCuda || !chosen || options.vram_bytes > 0) throw;
+    const bool of_gpu = e.kind() == ErrorKind::kCapacity || e.kind() == ErrorKind::kCuda;
+    if (!of_gpu || options.device != DeviceChoice::kCuda || !chosen || options.vram_bytes > 0) throw;
     why_not = e.what();
   }
   if (!plan) {
     options.device = DeviceChoice::kCpu;
+    device::leave_devices();
     plan = plan_for(options, pack, learner);
-    plan->notes.push_back("the GPU is left alone: " + why_not);
   }
+  if (!why_not.empty()) plan->notes.push_back("the GPU is left alone: " + why_not);
   options.context = plan->context;
   options.chunk = plan->chunk;
   options.ram_bytes = plan->ram_bytes;

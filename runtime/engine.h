@@ -43,6 +43,7 @@ struct EngineOptions {
   int threads = 0;           // 0 = usable cores
   uint32_t chunk = 512;      // prefill tokens computed together
   bool chunk_given = false;  // the user named `chunk`; for on_pack
+  uint32_t sessions = 1;     // that will be open at the same time, for the plan of memory
   uint32_t context = 0;      // tokens a session can hold; 0 = the model's own limit or what kContextDefault allows
   KvType kv = KvType::kF16;  // of the KV cache
   ActivationType activations = ActivationType::kInt8;  // in products with quantised weights
@@ -78,8 +79,8 @@ struct ForwardObserver {
                         std::span<const float> weights) {
     (void)layer, (void)position, (void)experts, (void)weights;
   }
-  // Whether on_attend is of use: where nobody listens it is not called, which saves a GPU from waiting.
-  virtual bool wants_attention() const { return true; }
+  // Whether on_attend is to be called: a GPU has to be waited for to tell.
+  virtual bool wants_attention() const { return false; }
   // The positions a query attends to in a full-attention block (ascending).
   virtual void on_attend(uint32_t layer, uint32_t position, std::span<const uint32_t> visible) {
     (void)layer, (void)position, (void)visible;

@@ -51,6 +51,7 @@ class RouteWriter final : public ForwardObserver {
     write_line();
   }
 
+  bool wants_attention() const override { return true; }
   void on_attend(uint32_t layer, uint32_t position, std::span<const uint32_t> visible) override {
     line_ = fmt::format("attend {} {} ", layer, position);
     for (size_t i = 0; i < visible.size();) {

@@ -113,6 +113,7 @@ int run_plan(PlanOptions options, const PlanOpener& open) {
   if (!options.ram.empty()) options.memory.ram_bytes = parse_size(options.ram);
   if (!options.vram.empty()) options.memory.vram_bytes = parse_size(options.vram);
   if (options.device == "cuda" && options.memory.vram_bytes == 0) fail(ErrorKind::kUsage, "--device cuda: how much memory of the GPU? add --vram SIZE");
+  if (options.device == "cpu" && options.memory.vram_bytes > 0) fail(ErrorKind::kUsage, "--vram and --device cpu exclude each other: the CPU has no VRAM");
   options.memory.gpu = options.memory.vram_bytes > 0 && (options.device.empty() || options.device == "cuda");
   options.memory.threads = options.threads == 0 ? usable_cores() : options.threads;
   for (const std::string& rule : options.rules) options.memory.rules.push_back(planning::parse_placement_rule(rule));
@@ -154,8 +155,8 @@ CommandRun setup_plan(CLI::App& app, PlanOpener open) {
                   "changes that would do when the model does not fit.");
   app.add_option("PATH", options->reference, "Pack, GGUF, safetensors checkpoint, URL or hub reference (hf:ORG/NAME)")->required();
   app.add_option("--vram", options->vram, "Memory of the GPU that computes, such as 12GiB; without it a plan for the CPU");
-  app.add_option("--device", options->device, "cuda: the GPU computes, as with --vram alone; sim: the CPU does, and --vram is for experts alone")
-      ->check(CLI::IsMember({"cuda", "sim"}));
+  app.add_option("--device", options->device, "cuda: the GPU computes, as with --vram alone; cpu: the CPU does; sim: the CPU does, and --vram is for experts alone")
+      ->check(CLI::IsMember({"cpu", "cuda", "sim"}));
   app.add_option("--ram", options->ram, "RAM for everything, such as 32GiB; by default what is free here, less a reserve");
   app.add_option("--context", memory.context, "Tokens of prompt and answer together; 0 = chosen")->capture_default_str();
   app.add_option("--chunk", memory.chunk, "Prompt tokens computed together")->capture_default_str();

@@ -25,10 +25,16 @@ struct DeviceInfo {
 const char* backend_name();                 // "host" or "cuda"
 std::vector<DeviceInfo> enumerate();        // empty without a usable device
 int device_count();                         // of enumerate(), without opening any of them
+int compute_capability(int index);          // 10 * major + minor, likewise; 0 for no such device
 // Why enumerate() is empty ("built without CUDA", "no NVIDIA driver", ...).
 std::string unavailable_reason();
 
-// Host memory that the device can read directly (page-locked under CUDA once a device was chosen by use_device), 4096-byte aligned.
+// From now on, whether a PinnedBuffer is page-locked, which costs time and cannot be swapped: for a process that computes on a device.
+void lock_pages(bool locked);
+// Gives back what this process holds of the devices it has opened; buffers, streams and events of them must be gone.
+void leave_devices();
+
+// Host memory that a device can read, 4096-byte aligned: directly and beside other work if page-locked (lock_pages), else more slowly.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
@@ -119,7 +125,9 @@ class WorkGraph {
   ~WorkGraph();
   // From here to finish or abandon the stream only takes down what is queued, and nothing may wait for it.
   void record(Stream& stream);
-  void finish(Stream& stream);             // queues what was taken down
+  // Queues what was taken down. `shape`: the same for recordings that differ in addresses, sizes and values alone; then the graph is made
+  // once. A wrong one costs time only.
+  void finish(Stream& stream, uint64_t shape);
   void abandon(Stream& stream) noexcept;   // forgets it
 
  private:

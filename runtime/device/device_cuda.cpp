@@ -1,11 +1,12 @@
 // The device layer over the CUDA runtime, linked statically: the program starts without a driver, and then there is no
-// device. Pinned memory falls back to plain aligned memory, which every reader of a PinnedBuffer can use as well;
-// streams, events and device buffers need a device and fail with a sentence.
+// device. Streams, events and device buffers need one and fail with a sentence.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -31,10 +32,10 @@ int count_devices(cudaError_t& status) {
   return status == cudaSuccess ? count : 0;
 }
 
-// Whether this process computes on a device: until then nothing opens one, which would take its memory.
-std::atomic<bool>& in_use() {
-  static std::atomic<bool> used = false;
-  return used;
+// Whether pinned buffers are page-locked.
+std::atomic<bool>& locks_pages() {
+  static std::atomic<bool> locked = false;
+  return locked;
 }
 
 cudaStream_t stream_of(void* handle) { return static_cast<cudaStream_t>(handle); }
@@ -90,13 +91,23 @@ std::string unavailable_reason() {
   return fmt::format("the CUDA runtime cannot start: {} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
-void use_device(int index) {
-  check(cudaSetDevice(index), "cannot select a CUDA device");
-  in_use() = true;
+int compute_capability(int index) {
+  int major = 0;
+  int minor = 0;
+  if (index < 0 || index >= device_count()) return 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cannot read the properties of a CUDA device");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "cannot read the properties of a CUDA device");
+  return 10 * major + minor;
 }
 
+void lock_pages(bool locked) { locks_pages() = locked; }
+
+void leave_devices() { static_cast<void>(cudaDeviceReset()); }  // what it cannot give back goes with the process
+
+void use_device(int index) { check(cudaSetDevice(index), "cannot select a CUDA device"); }
+
 uint64_t free_device_bytes() {
-  if (!in_use()) return 0;
+  if (device_count() == 0) return 0;
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "cannot read the free memory of a CUDA device");
@@ -105,20 +116,12 @@ uint64_t free_device_bytes() {
 
 PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
-  if (in_use()) {
-    void* memory = nullptr;
-    const cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
-    if (status == cudaSuccess) {
-      data_ = static_cast<std::byte*>(memory);  // the driver aligns to pages
-      registered_ = true;
-      return;
-    }
-    static_cast<void>(cudaGetLastError());
-    fail(ErrorKind::kCapacity, "cannot allocate {} bytes of page-locked memory: {}; lower the budget or raise the limit of locked memory",
-         bytes, cudaGetErrorString(status));
-  }
   data_ = allocate_placed(bytes);
   if (!data_) fail(ErrorKind::kCapacity, "cannot allocate {} bytes of host memory; lower the budget or free memory", bytes);
+  if (!locks_pages()) return;
+  // Where pages cannot be locked (limits of a container, say) copies go through the driver's own buffers: slower, and as right.
+  registered_ = cudaHostRegister(data_, bytes, cudaHostRegisterPortable) == cudaSuccess;
+  if (!registered_) static_cast<void>(cudaGetLastError());
 }
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
@@ -133,11 +136,8 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  if (registered_) {
-    static_cast<void>(cudaFreeHost(data_));  // a destructor has no one to tell; the driver frees it with the process
-  } else {
-    std::free(data_);
-  }
+  if (registered_) static_cast<void>(cudaHostUnregister(data_));  // a destructor has no one to tell
+  std::free(data_);
 }
 
 DeviceBuffer::DeviceBuffer(uint64_t bytes) : bytes_(bytes) {
@@ -161,7 +161,9 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   return *this;
 }
 
-DeviceBuffer::~DeviceBuffer() { static_cast<void>(cudaFree(data_)); }
+DeviceBuffer::~DeviceBuffer() {
+  if (data_) static_cast<void>(cudaFree(data_));
+}
 
 Stream::Stream() {
   cudaStream_t stream = nullptr;
@@ -243,7 +245,10 @@ Event::~Event() {
 
 bool Event::done() const {
   const cudaError_t status = cudaEventQuery(event_of(handle_));
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // an answer, not a failure of what comes next
+    return false;
+  }
   check(status, "cannot query a CUDA event");
   return true;
 }
@@ -256,35 +261,61 @@ double Event::seconds_since(const Event& earlier) const {
 
 void Event::synchronize() const { check(cudaEventSynchronize(event_of(handle_)), "work before a CUDA event failed"); }
 
-WorkGraph::WorkGraph() = default;
+namespace {
+
+struct Executables {
+  static constexpr size_t kMost = 16;
+  struct One {
+    uint64_t shape = 0;
+    cudaGraphExec_t graph = nullptr;
+  };
+  std::vector<One> all;
+};
+
+}  // namespace
+
+WorkGraph::WorkGraph() : handle_(new Executables) {}
 
 WorkGraph::~WorkGraph() {
-  if (handle_) static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_)));
+  auto* const made = static_cast<Executables*>(handle_);
+  for (const Executables::One& one : made->all) static_cast<void>(cudaGraphExecDestroy(one.graph));
+  delete made;
 }
 
 void WorkGraph::record(Stream& stream) {
   check(cudaStreamBeginCapture(stream_of(stream.handle()), cudaStreamCaptureModeThreadLocal), "cannot record a CUDA graph");
 }
 
-void WorkGraph::finish(Stream& stream) {
+void WorkGraph::finish(Stream& stream, uint64_t shape) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream_of(stream.handle()), &graph), "cannot record a CUDA graph");
-  auto* executable = static_cast<cudaGraphExec_t>(handle_);
+  std::vector<Executables::One>& all = static_cast<Executables*>(handle_)->all;
+  auto found = std::find_if(all.begin(), all.end(), [&](const Executables::One& one) { return one.shape == shape; });
   cudaError_t status = cudaSuccess;
-  if (executable != nullptr) {
-    // The recorded shape is nearly always that of the last time; where it is not, the graph is made anew.
+  if (found != all.end()) {
     cudaGraphExecUpdateResultInfo changed{};
-    if (cudaGraphExecUpdate(executable, graph, &changed) != cudaSuccess) {
+    if (cudaGraphExecUpdate(found->graph, graph, &changed) != cudaSuccess) {  // other kernels than the last time
       static_cast<void>(cudaGetLastError());
-      static_cast<void>(cudaGraphExecDestroy(executable));
-      executable = nullptr;
+      static_cast<void>(cudaGraphExecDestroy(found->graph));
+      all.erase(found);
+      found = all.end();
     }
   }
-  if (executable == nullptr) status = cudaGraphInstantiate(&executable, graph, 0);
-  handle_ = status == cudaSuccess ? executable : nullptr;
+  if (found == all.end()) {
+    if (all.size() == Executables::kMost) {
+      static_cast<void>(cudaGraphExecDestroy(all.front().graph));
+      all.erase(all.begin());
+    }
+    cudaGraphExec_t made = nullptr;
+    status = cudaGraphInstantiate(&made, graph, 0);
+    if (status == cudaSuccess) {
+      all.push_back({shape, made});
+      found = all.end() - 1;
+    }
+  }
   static_cast<void>(cudaGraphDestroy(graph));
   check(status, "cannot make a CUDA graph");
-  check(cudaGraphLaunch(executable, stream_of(stream.handle())), "cannot start a CUDA graph");
+  check(cudaGraphLaunch(found->graph, stream_of(stream.handle())), "cannot start a CUDA graph");
 }
 
 void WorkGraph::abandon(Stream& stream) noexcept {

@@ -22,6 +22,9 @@ std::byte* allocate(uint64_t bytes, const char* what) {
 const char* backend_name() { return "host"; }
 std::vector<DeviceInfo> enumerate() { return {}; }
 int device_count() { return 0; }
+int compute_capability(int) { return 0; }
+void lock_pages(bool) {}
+void leave_devices() {}
 std::string unavailable_reason() { return "tierpack was built without CUDA"; }
 void use_device(int index) { fail(ErrorKind::kCuda, "device {} cannot be used: {}", index, unavailable_reason()); }
 uint64_t free_device_bytes() { return 0; }
@@ -90,7 +93,7 @@ double Event::seconds_since(const Event&) const { return 0; }
 WorkGraph::WorkGraph() = default;
 WorkGraph::~WorkGraph() = default;
 void WorkGraph::record(Stream&) {}
-void WorkGraph::finish(Stream&) {}
+void WorkGraph::finish(Stream&, uint64_t) {}
 void WorkGraph::abandon(Stream&) noexcept {}
 
 }  // namespace tierpack::device

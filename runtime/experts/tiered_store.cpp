@@ -57,7 +57,7 @@ class TieredStore::Request final : public ExpertStore::Lease::Impl {
     if (slots_[index] == kNone) return;
     store_.table_.unpin(slots_[index]);
     slots_[index] = kNone;
-    --held_;
+    held_ -= counted_[index];
   }
 
   TieredStore& store_;
@@ -70,7 +70,8 @@ class TieredStore::Request final : public ExpertStore::Lease::Impl {
   std::vector<uint32_t> waiting_;   // indices whose slot is loading or moving
   std::vector<uint32_t> ready_;     // indices in the order they came, from ready_next_
   size_t ready_next_ = 0;
-  uint32_t held_ = 0;               // pinned or waited for
+  uint32_t held_ = 0;               // pinned or waited for, in RAM
+  std::vector<uint8_t> counted_;    // by index: among them
   std::exception_ptr failure_;
 };
 
@@ -140,7 +141,9 @@ TieredStore::TieredStore(const Pack& pack, StoreOptions options)
   for (const ExpertSlots::Class& c : options.slots.classes) {
     uint64_t records = 0;
     for (const uint32_t layer : c.layers) records += pack.manifest().expert_layers[layer].experts;
-    vram_holds_.push_back(c.vram_slots >= records);
+    uint64_t drafts = 0;  // of blocks that no forward pass runs
+    for (const uint32_t layer : c.layers) drafts += is_draft(layer) ? pack.manifest().expert_layers[layer].experts : 0;
+    vram_holds_.push_back(c.vram_slots >= records - drafts);
     holds_all_ = holds_all_ && c.ram_slots + c.vram_slots >= records;
     slots += c.ram_slots + c.vram_slots;
   }
@@ -240,6 +243,7 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
   request.waiting_.clear();
   request.ready_.clear();
   request.slots_.assign(experts.size(), kNone);
+  request.counted_.assign(experts.size(), 0);
   request.pending_next_ = request.ready_next_ = 0;
   request.held_ = 0;
 
@@ -267,14 +271,14 @@ ExpertStore::Lease TieredStore::acquire(uint32_t block, std::span<const uint32_t
   return Lease(request);
 }
 
-// With every record of a size class in VRAM there is none in RAM to change places with.
+// With every record of a size class in VRAM there is none in RAM to change places with; those of draft blocks never do.
 bool TieredStore::device_addresses(uint32_t block, std::span<uint64_t> addresses) const {
   const uint32_t layer = layer_index(block);
   const uint32_t class_index = table_.class_of_layer(layer);
   if (!vram_ || vram_->host_readable() || !vram_holds_[class_index]) return false;
   const std::lock_guard lock(mutex_);
   for (uint32_t i = 0; i < shape_.layers; ++i) {
-    if (table_.class_of_layer(i) != class_index) continue;
+    if (table_.class_of_layer(i) != class_index || is_draft(i)) continue;
     for (uint32_t expert = 0; expert < pack_.manifest().expert_layers[i].experts; ++expert) {
       const uint32_t slot = table_.find(shape_.entry(i, expert));
       if (slot == kNone || table_.slot(slot).tier != Tier::kVram || table_.slot(slot).state != State::kReady) return false;
@@ -329,7 +333,8 @@ void TieredStore::submit_batch() {
 // The record of the request's expert `index` is in `slot`, or on its way there.
 void TieredStore::take(Request& request, uint32_t index, uint32_t slot) {
   const SlotTable::Slot& found = table_.slot(slot);
-  ++request.held_;
+  request.counted_[index] = found.tier == Tier::kRam;
+  request.held_ += request.counted_[index];
   if (found.prefetched) {
     ++counters_.prefetches_used;
     gate_.on_outcome(true);
@@ -386,6 +391,7 @@ void TieredStore::load_pending(Request& request, bool must) {
     ++request.pending_next_;
     const uint32_t slot = table_.begin_load(entry, Tier::kRam, false);
     request.waiting_.push_back(index);
+    request.counted_[index] = 1;
     ++request.held_;
     queue_load(entry, slot, ReadPriority::kDemand);
   }

@@ -77,6 +77,7 @@ class TieredStore final : public ExpertStore {
   };
 
   uint32_t layer_index(uint32_t block) const;
+  bool is_draft(uint32_t layer) const { return pack_.manifest().expert_layers[layer].layer >= pack_.config().layers; }
   Bytes slot_memory(const SlotTable::Slot& slot) const;
   MutableBytes ram_memory(const SlotTable::Slot& slot);
   Request& idle_request();

@@ -133,6 +133,7 @@ void TieredStore::choose_moves() {
     }
     const std::span<const uint32_t> cold = table_.cheapest(c, Tier::kVram, count - next, values());
     for (size_t i = 0; i < cold.size() && left > 0 && move_count_ < kMovesMax; ++i, ++next, --left) {
+      if (is_draft(table_.slot(hot[next]).entry / shape_.experts)) break;  // worth nothing, as is all behind it
       const double gain = values()[table_.slot(hot[next]).entry];
       if (gain <= values()[table_.slot(cold[i]).entry] * (1 + hysteresis_)) break;
       table_.begin_move(hot[next], cold[i]);

@@ -27,6 +27,8 @@ constexpr uint64_t kVocabularyBytes = 320;         // a token with its merge
 constexpr uint64_t kRecordBytes = 128;             // of the indexes of records and of what sources are made of
 constexpr uint64_t kThreadBytes = 256 << 10;
 constexpr uint64_t kReserveMin = 64 * kMiB;
+constexpr uint64_t kDeviceReserveMin = 256 * kMiB;
+constexpr uint64_t kDevicePageBytes = 2 * kMiB;  // in which a device hands out memory
 constexpr uint64_t kReserveMax = 1024 * kMiB;
 constexpr uint64_t kReserveShare = 32;    // of what is available
 constexpr uint64_t kSessionShare = 4;     // a chosen context takes at most this part of what experts would have
@@ -48,6 +50,9 @@ void require_possible(const ModelConfig& config, const MemoryOptions& options, c
   if (options.context > config.context) {
     fail(ErrorKind::kUsage, "{}: a context of {} tokens was asked for; the model's own limit is {}", name, options.context, config.context);
   }
+  if (options.gpu) {
+    if (const std::string limit = model::device_model_limit(config); !limit.empty()) fail(ErrorKind::kUnsupported, "{}: {}", name, limit);
+  }
   if (options.kv == KvType::kQ8 && config.head_dim % 32 != 0) {
     fail(ErrorKind::kUsage, "{}: a q8 KV cache has scales for 32 elements, and this model's heads have {}; ask for f16", name, config.head_dim);
   }
@@ -65,22 +70,24 @@ struct Setup {
 class Ledger {
  public:
   Ledger(const PackManifest& manifest, const ModelConfig& config, const MemoryOptions& options)
-      : manifest_(manifest), config_(config), threads_(options.threads), gpu_(options.gpu) {}
+      : manifest_(manifest), config_(config), threads_(options.threads), sessions_(options.sessions), gpu_(options.gpu) {}
 
   // Every part but the experts.
   std::vector<PlanItem> items(const Setup& setup) const {
     std::vector<PlanItem> items;
     const Tier tier = gpu_ ? Tier::kVram : Tier::kRam;
     const auto add = [&](const char* part, Tier where, uint64_t bytes, std::string how) {
-      items.push_back({part, where, where == Tier::kRam ? placed_bytes(bytes) : bytes, std::move(how)});
+      items.push_back({part, where, where == Tier::kRam ? placed_bytes(bytes) : align_up(bytes, kDevicePageBytes), std::move(how)});
     };
     const uint32_t chunk = std::min(setup.chunk, setup.context);
     uint64_t dense = 0;
     for (const DenseTensor& tensor : manifest_.dense) dense += manifest_.records[tensor.record].bytes;
     add("dense weights", tier, gpu_ ? model::device_weight_bytes(manifest_, config_) : model::DenseTensors::arena_bytes(manifest_),
         fmt::format("{} tensors of {} in one allocation", format_count(manifest_.dense.size()), format_size(dense)));
-    add("KV cache and states", tier, model::SessionState::bytes(config_, setup.context, setup.kv),
-        fmt::format("one session of {}, {} cache", tokens_text(setup.context), kv_type_name(setup.kv)));
+    add("KV cache and states", tier, sessions_ * (gpu_ ? align_up(model::SessionState::bytes(config_, setup.context, setup.kv), kDevicePageBytes)
+                                                       : placed_bytes(model::SessionState::bytes(config_, setup.context, setup.kv))),
+        fmt::format("{} of {}, {} cache", sessions_ == 1 ? std::string("one session") : fmt::format("{} sessions", sessions_),
+                    tokens_text(setup.context), kv_type_name(setup.kv)));
     add("workspace", tier, gpu_ ? model::device_work_bytes(config_, chunk, setup.context) : model::workspace_bytes(config_, chunk, setup.context),
         fmt::format("intermediate results of {} computed together", tokens_text(chunk)));
     if (gpu_) {
@@ -88,6 +95,7 @@ class Ledger {
       add("device context", Tier::kVram, model::kDeviceContextBytes + model::kDeviceTableBytes, "what the driver takes for a process, an estimate");
       add("host buffers", Tier::kRam, model::device_host_bytes(manifest_, config_, chunk),
           "embedding, vectors on their way to and from the GPU, the CPU's share of the experts");
+      items.push_back({"CUDA", Tier::kRam, model::kDeviceHostRuntimeBytes, "what the driver and its runtime take of RAM, an estimate"});
     }
     if (setup.activations == ActivationType::kF32) {
       add("decoded weights", Tier::kRam, model::decoded_weights_bytes(manifest_) * static_cast<uint64_t>(threads_),
@@ -109,6 +117,7 @@ class Ledger {
   const PackManifest& manifest_;
   const ModelConfig& config_;
   int threads_;
+  uint64_t sessions_;
   bool gpu_;
 };
 
@@ -139,7 +148,7 @@ class Planner {
     if (options_.gpu) {
       if (setup.context == 0) setup.context = chosen_context(setup, Tier::kVram);
       if (!fits(setup, Tier::kVram)) refuse(setup, Tier::kVram);
-      fill_device(plan_.vram_bytes - ledger_.bytes(setup, Tier::kVram));
+      fill_device((plan_.vram_bytes - ledger_.bytes(setup, Tier::kVram)) / kDevicePageBytes * kDevicePageBytes);
     } else {
       fill_device(plan_.vram_bytes);
       if (setup.context == 0) setup.context = chosen_context(setup, Tier::kRam);
@@ -181,16 +190,13 @@ class Planner {
   // The budget of VRAM and, before any slot is filled, the classes of layers.
   void take_vram() {
     plan_.vram_bytes = options_.vram_bytes;
-    if (options_.gpu && plan_.vram_bytes == 0) {
-      const uint64_t free = machine_.vram_bytes.value_or(0);
-      // What is free was read with this process's context there.
-      plan_.vram_bytes = free - std::min(free, std::clamp(free / kReserveShare, kReserveMin, kReserveMax)) + model::kDeviceContextBytes;
-    }
-    const uint64_t most = machine_.vram_bytes.value_or(0) + (options_.gpu ? model::kDeviceContextBytes : 0);
-    if (plan_.vram_bytes > 0 && machine_.vram_bytes && plan_.vram_bytes > most) {
-      plan_.notes.push_back(fmt::format("--vram {} is more than the {} that the device has free; {} are used", format_size(plan_.vram_bytes),
-                                        format_size(*machine_.vram_bytes), format_size(most)));
-      plan_.vram_bytes = most;
+    std::optional<uint64_t> most = machine_.vram_bytes;
+    // What is free was read with this process's context there, which counts as its own; others keep a reserve.
+    if (options_.gpu && most) *most = *most - std::min(*most, std::clamp(*most / kReserveShare, kDeviceReserveMin, kReserveMax)) + model::kDeviceContextBytes;
+    if (options_.gpu && plan_.vram_bytes == 0) plan_.vram_bytes = most.value_or(0);
+    if (plan_.vram_bytes > 0 && most && plan_.vram_bytes > *most) {
+      plan_.notes.push_back(fmt::format("--vram {} is more than the device has to give: {} are used", format_size(plan_.vram_bytes), format_size(*most)));
+      plan_.vram_bytes = *most;
     }
     plan_.slots = classify_layers(manifest_, config_, layer_placements(manifest_, options_.rules, plan_.vram_bytes > 0, name_));
     for (const PlannedClass& c : plan_.slots.classes) {
@@ -249,7 +255,7 @@ class Planner {
       if (bytes > 0) plan_.items.insert(plan_.items.begin() + (tier == Tier::kVram ? 0 : 1), {"expert cache", tier, bytes, how});
     };
     add(Tier::kRam, placed_bytes(plan_.slots.ram_bytes()), &PlannedClass::ram_slots);
-    add(Tier::kVram, plan_.slots.vram_bytes(), &PlannedClass::vram_slots);
+    add(Tier::kVram, options_.gpu ? align_up(plan_.slots.vram_bytes(), kDevicePageBytes) : plan_.slots.vram_bytes(), &PlannedClass::vram_slots);
   }
 
   [[noreturn]] void refuse_pinned() const {

@@ -47,6 +47,7 @@ struct MemoryOptions {
   uint64_t vram_bytes = 0;            // --vram; 0 with `gpu` = what the device has free, less a reserve
   bool gpu = false;                   // the forward pass runs on a GPU: dense weights, sessions and workspace lie in VRAM
   uint32_t context = 0;               // tokens of a session; 0 = chosen
+  uint32_t sessions = 1;              // open at the same time
   uint32_t chunk = 512;
   int threads = 1;                    // resolved, at least 1
   KvType kv = KvType::kF16;

@@ -119,6 +119,7 @@ TEST(GpuEngine, RoutesAndAttentionAreReportedAsOnTheCpu) {
       for (size_t i = 0; i < experts.size(); ++i) line += fmt::format(" {}:{}", experts[i], weights[i]);
       routes.push_back(line);
     }
+    bool wants_attention() const override { return true; }
     void on_attend(uint32_t layer, uint32_t position, std::span<const uint32_t> visible) override {
       std::string line = fmt::format("{} {}", layer, position);
       for (const uint32_t p : visible) line += fmt::format(" {}", p);

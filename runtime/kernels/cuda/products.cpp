@@ -129,6 +129,14 @@ GridTables::GridTables(device::Stream& stream) : memory_(kGridWords * sizeof(uin
   stream.synchronize();
 }
 
+int least_compute_capability() {
+#ifdef TIERPACK_LEAST_COMPUTE_CAPABILITY
+  return TIERPACK_LEAST_COMPUTE_CAPABILITY;
+#else
+  return 0;
+#endif
+}
+
 BlockShape block_shape(DType type, ProductKernel kernel) {
   if (!traits(type).quantised) return plain_block_shape(type, kernel);
   switch (kernel) {

@@ -10,6 +10,9 @@
 
 namespace tierpack::kernels::cuda {
 
+// The oldest compute capability that the kernels were compiled for, 10 * major + minor; 0 when that is the machine's own.
+int least_compute_capability();
+
 // Code tables of the grid types in device memory. Holds a reference to nothing; made once for a device.
 class GridTables {
  public:

@@ -56,13 +56,14 @@ DeviceExperts::DeviceExperts(const Pack& pack, const DeviceWeights& weights, Exp
 
 void DeviceExperts::run(const DevicePass& pass, const BlockWeights& block, const BlockWeights* next) {
   const MoeWeights& w = block.moe;
-  const bool leased = pass.chunk.tokens > 1 || !resident(pass, block);
+  const bool in_vram = resident(pass, block);
+  const bool leased = pass.chunk.tokens > 1 || !in_vram;
   const bool guess = leased && next != nullptr && pass.chunk.tokens == 1 && store_.wants_guess(next->index);
   row_columns_ = static_cast<uint32_t>(stored_elements(w.experts->down.dtype, w.experts->down.in));
   const Routing routing = routing_of(pass, block.index);
   route(pass, w, routing, next, guess);
   if (leased) {
-    leased_experts(pass, block, routing, next, guess);
+    leased_experts(pass, block, routing, next, guess, in_vram);
   } else {
     resident_experts(pass, block, routing);
   }
@@ -208,7 +209,8 @@ uint32_t DeviceExperts::take_rows(const DevicePass& pass, uint32_t expert) {
   return first;
 }
 
-void DeviceExperts::leased_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing, const BlockWeights* next, bool guess) {
+void DeviceExperts::leased_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing, const BlockWeights* next, bool guess,
+                                   bool in_vram) {
   const MoeWeights& w = block.moe;
   const ModelConfig& c = pass.config;
   MoeScratch& s = pass.ws.moe;
@@ -217,7 +219,7 @@ void DeviceExperts::leased_experts(const DevicePass& pass, const BlockWeights& b
   pass.stream.copy_to_host(bytes_of(routing.host_ids, pairs), routing.ids);
   if (pass.chunk.observer != nullptr) pass.stream.copy_to_host(bytes_of(routing.host_weights, pairs), routing.weights);
   // Where all records stay in VRAM the CPU has no share.
-  if (!resident(pass, block)) pass.stream.copy_to_host(bytes_of(host_.input.x, size_t{tokens} * c.hidden), pass.ws.x.x);
+  if (!in_vram) pass.stream.copy_to_host(bytes_of(host_.input.x, size_t{tokens} * c.hidden), pass.ws.x.x);
   pass.stream.record(routed_);
   shared_expert(pass, w);
 
@@ -462,6 +464,10 @@ void DeviceExperts::add_counters(ExpertCounters& counters) const {
 }
 
 void DeviceExperts::abandon() {
+  try {
+    copies_.synchronize();  // from records that are given back now
+  } catch (...) {           // what failed is being reported already
+  }
   held_.clear();
   lease_.reset();
   untold_.clear();

@@ -59,7 +59,7 @@ class DeviceExperts {
   void route(const DevicePass& pass, const MoeWeights& w, const Routing& routing, const BlockWeights* next, bool guess);
   void shared_expert(const DevicePass& pass, const MoeWeights& w);
   void resident_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing);
-  void leased_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing, const BlockWeights* next, bool guess);
+  void leased_experts(const DevicePass& pass, const BlockWeights& block, const Routing& routing, const BlockWeights* next, bool guess, bool in_vram);
   uint32_t group(const DevicePass& pass, const uint32_t* ids);
   // Takes rows for the pairs of requested expert `index`; the first of them.
   uint32_t take_rows(const DevicePass& pass, uint32_t expert);

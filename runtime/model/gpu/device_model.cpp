@@ -12,6 +12,7 @@
 #include "runtime/model/gpu/device_experts.h"
 #include "runtime/model/gpu/device_pass.h"
 #include "runtime/model/ple.h"
+#include "runtime/model/sparse_attention.h"
 
 namespace tierpack::model {
 
@@ -44,7 +45,6 @@ class DeviceModel final : public Model {
     Carver carver(memory_.address());
     workspace_ = Workspace::carve(carver, config(), parts_.chunk, parts_.capacity, WorkspacePlace::kDevice);
     scratch_ = DeviceScratch::carve(carver, config(), parts_.chunk, parts_.capacity);
-    TIERPACK_CHECK(scratch_.attention_bytes >= gpu::attention_scratch_bytes(config().heads, config().head_dim, parts_.capacity));
     Carver host_carver(host_memory_.bytes().data());
     host_ = DeviceHostBuffers::carve(host_carver, config(), parts_.chunk);
     experts_.emplace(parts_.pack, parts_.weights, parts_.experts, compute_, host_);
@@ -73,7 +73,8 @@ class DeviceModel final : public Model {
     stream_.synchronize();
     last_ = chunk;
     const DevicePass pass = pass_over(last_);
-    const bool graph = parts_.graph && chunk.tokens == 1 && (chunk.observer == nullptr || !chunk.observer->wants_attention()) &&
+    // The first token alone comes without: kernels are loaded by then.
+    const bool graph = parts_.graph && chunk.tokens == 1 && std::exchange(warm_, true) && (chunk.observer == nullptr || !chunk.observer->wants_attention()) &&
                        experts_->all_resident(pass, weights().blocks);
     bool recording = false;
     try {
@@ -83,7 +84,7 @@ class DeviceModel final : public Model {
       }
       run(pass, state);
       recording = false;
-      if (graph) graph_.finish(stream_);
+      if (graph) graph_.finish(stream_, graph_shape(chunk));
       stream_.synchronize();
     } catch (...) {
       if (recording) graph_.abandon(stream_);
@@ -166,6 +167,16 @@ class DeviceModel final : public Model {
     experts_->end_pass(pass);
   }
 
+  // Which operations a token at this position queues: blocks of the indexer end at some, and past the budget queries are sparse.
+  uint64_t graph_shape(const Chunk& chunk) const {
+    uint64_t shape = 0;
+    for (const uint32_t ratio : config().compress_ratio) {
+      if (ratio > 0) shape = (uint64_t{chunk.first % ratio} << 2 | uint64_t{is_sparse(chunk.first, ratio, config().indexer.budget)} << 1 | 1u) + 64 * shape % 8191;
+    }
+    const bool split = chunk.first + 1 > kernels::kAttentionChunk;  // attention of more than one chunk
+    return shape << 1 | split;
+  }
+
   // The input of a part of a block from the residual, and its output back into it.
   void enter(const DevicePass& pass, const HyperMixer& mixer, const float* gamma) {
     if (hyper_connected()) {
@@ -204,6 +215,7 @@ class DeviceModel final : public Model {
   std::optional<DeviceExperts> experts_;
   std::optional<experts::RowStore> rows_;
   Chunk last_;
+  bool warm_ = false;
 };
 
 }  // namespace
@@ -222,6 +234,14 @@ std::unique_ptr<Model> make_device_model(DeviceModelParts parts) {
   return std::make_unique<DeviceModel>(std::move(parts));
 }
 
-std::string device_model_problem() { return device::unavailable_reason(); }
+std::string device_model_problem(int device) {
+  if (std::string reason = device::unavailable_reason(); !reason.empty()) return reason;
+  const int devices = device::device_count();
+  if (device < 0 || device >= devices) return fmt::format("--gpu {}: there {} {}, counted from 0", device, devices == 1 ? "is" : "are", devices);
+  const int found = device::compute_capability(device);
+  if (found >= gpu::least_compute_capability()) return {};
+  return fmt::format("GPU {} has compute capability {}.{}, and this program was built for {}.{} and newer", device, found / 10, found % 10,
+                     gpu::least_compute_capability() / 10, gpu::least_compute_capability() % 10);
+}
 
 }  // namespace tierpack::model

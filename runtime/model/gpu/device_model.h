@@ -28,7 +28,7 @@ struct DeviceModelParts {
 
 // Throws kUnsupported as make_model does, kCapacity without the memory, kCuda in a program built without CUDA.
 std::unique_ptr<Model> make_device_model(DeviceModelParts parts);
-// Why no model can run on a GPU: built without CUDA, no driver, no device; empty when one can.
-std::string device_model_problem();
+// Why no model can run on GPU `device`: built without CUDA, no driver, no such device, one that is too old; empty when one can.
+std::string device_model_problem(int device);
 
 }  // namespace tierpack::model

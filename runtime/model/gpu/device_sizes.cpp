@@ -17,12 +17,24 @@ constexpr uint32_t kDeviceExpertsMax = 4096;
 constexpr uint32_t kDeviceExpertsUsedMax = 32;
 constexpr uint32_t kDeviceHiddenMax = 8190;  // rows of the n-gram gate and of long norms in shared memory
 constexpr uint32_t kDeviceDeltaDimMax = 256;
+constexpr uint64_t kDeviceIndexQueryBytesMax = 32768;
 constexpr uint64_t kAttentionChunkTokens = 64;  // kernels::kAttentionChunk
 
 // The number of the block that a tensor belongs to; -1 for tensors outside of blocks.
 int64_t block_of(const std::string& name) {
   if (!name.starts_with("blk.")) return -1;
   return std::atoll(name.c_str() + 4);
+}
+
+// Positions that a query sees at most.
+uint64_t attended_most(const ModelConfig& c, uint32_t capacity) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < c.layers; ++i) {
+    if (!c.recurrent.empty() && c.recurrent[i]) continue;
+    const uint32_t ratio = c.compress_ratio.empty() ? 0 : c.compress_ratio[i];
+    most = std::max<uint64_t>(most, ratio == 0 ? capacity : std::min<uint64_t>(capacity, uint64_t{c.indexer.budget} + ratio));
+  }
+  return most;
 }
 
 uint32_t smallest_ratio(const ModelConfig& c) {
@@ -43,7 +55,7 @@ DeviceScratch DeviceScratch::carve(Carver& carver, const ModelConfig& c, uint32_
     s.block_cos = carver.take<float>((tokens / ratio + uint64_t{1}) * pairs);
     s.block_sin = carver.take<float>((tokens / ratio + uint64_t{1}) * pairs);
   }
-  s.attention_bytes = c.heads * ceil_div(capacity, kAttentionChunkTokens) * (align_up(uint64_t{c.head_dim}, 4) + 4) * sizeof(float);
+  s.attention_bytes = c.heads * ceil_div(attended_most(c, capacity), kAttentionChunkTokens) * (align_up(uint64_t{c.head_dim}, 4) + 4) * sizeof(float);
   s.attention = carver.take<float>(s.attention_bytes / sizeof(float));
   s.next_router = carver.take<float>(c.experts);
   s.guess = carver.take<uint32_t>(c.experts_used);
@@ -61,6 +73,8 @@ std::string device_model_limit(const ModelConfig& c) {
   if (c.hidden > kDeviceHiddenMax) return over("the hidden size", c.hidden, kDeviceHiddenMax);
   if (c.architecture != Architecture::kQwen4Exp) return {};
   if (c.gdn.head_dim > kDeviceDeltaDimMax) return over("the head size of the delta net", c.gdn.head_dim, kDeviceDeltaDimMax);
+  const uint64_t query_bytes = align_up(uint64_t{c.indexer.heads}, 4) * c.indexer.head_dim * sizeof(float);
+  if (query_bytes > kDeviceIndexQueryBytesMax) return over("a query of the indexer in bytes", query_bytes, kDeviceIndexQueryBytesMax);
   if (c.gdn.head_dim % 4 != 0) return fmt::format("the head size of the delta net is {}; kernels of a GPU take multiples of 4", c.gdn.head_dim);
   return {};
 }

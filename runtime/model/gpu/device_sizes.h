@@ -42,9 +42,10 @@ uint64_t device_weight_bytes(const PackManifest& manifest, const ModelConfig& co
 uint64_t device_work_bytes(const ModelConfig& config, uint32_t tokens, uint32_t capacity);
 // Slots that missing records pass through.
 uint64_t device_staging_bytes(const PackManifest& manifest);
-// Code tables of the grid types and what the runtime rounds up; the driver's context.
-inline constexpr uint64_t kDeviceTableBytes = uint64_t{1} << 20;
+// Code tables of the grid types, kernels as they are loaded and graphs; the driver's context; what both take of the host. Estimates.
+inline constexpr uint64_t kDeviceTableBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kDeviceContextBytes = uint64_t{400} << 20;
+inline constexpr uint64_t kDeviceHostRuntimeBytes = uint64_t{200} << 20;
 
 // Page-locked host memory of the model: what goes to the device and comes back, and the CPU's share of the experts.
 uint64_t device_host_bytes(const PackManifest& manifest, const ModelConfig& config, uint32_t tokens);

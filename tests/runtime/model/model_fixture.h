@@ -45,6 +45,7 @@ struct Decisions final : ForwardObserver {
   void on_route(uint32_t layer, uint32_t position, std::span<const uint32_t> experts, std::span<const float>) override {
     routes[{layer, position}].assign(experts.begin(), experts.end());
   }
+  bool wants_attention() const override { return true; }
   void on_attend(uint32_t layer, uint32_t position, std::span<const uint32_t> visible) override {
     attended[{layer, position}] = {visible.begin(), visible.end()};
   }

@@ -44,6 +44,9 @@ std::vector<DeviceInfo> enumerate() {
 }
 
 int device_count() { return 1; }
+int compute_capability(int index) { return index == 0 ? 90 : 0; }
+void lock_pages(bool) {}
+void leave_devices() {}
 std::string unavailable_reason() { return {}; }
 
 void use_device(int index) {
@@ -163,7 +166,7 @@ double Event::seconds_since(const Event& earlier) const {
 WorkGraph::WorkGraph() = default;
 WorkGraph::~WorkGraph() = default;
 void WorkGraph::record(Stream& stream) { queue_at(stream.handle()).set_recording(true); }
-void WorkGraph::finish(Stream& stream) { queue_at(stream.handle()).set_recording(false); }
+void WorkGraph::finish(Stream& stream, uint64_t) { queue_at(stream.handle()).set_recording(false); }
 void WorkGraph::abandon(Stream& stream) noexcept { queue_at(stream.handle()).set_recording(false); }
 
 }  // namespace tierpack::device
