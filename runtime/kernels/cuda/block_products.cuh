@@ -14,9 +14,10 @@ struct BlockOfGrid {
   unsigned block;
 };
 TIERPACK_DEVICE BlockOfGrid block_of_grid(const ProductBatch& batch) {
-  unsigned i = 0;
-  while (i + 1 < batch.count && blockIdx.x >= batch.first[i + 1]) ++i;
-  return {i, blockIdx.x - batch.first[i]};
+  unsigned product = 0;
+#pragma unroll
+  for (unsigned i = 1; i < kBatchProducts; ++i) product += blockIdx.x >= batch.first[i];
+  return {product, blockIdx.x - batch.first[product]};
 }
 
 // Address of the matrix and of the factors beside it.

@@ -1,4 +1,5 @@
-// Products as kernels take them: up to kBatchProducts of one type, of which block `first[i]` of the grid is the first of product i.
+// Products as kernels take them: up to kBatchProducts of one type. Block first[i] of the grid is the first of product i, first[count] their
+// number; the numbers behind it are the largest there are, so that a kernel compares with all of them at once.
 // Only sources of runtime/kernels/cuda include this.
 #pragma once
 

@@ -86,6 +86,7 @@ void launch_all(device::Stream& stream, const uint32_t* grids, std::span<const D
   const BlockShape shape = block_shape(type, kernel);
   ProductBatch batch{};
   batch.grids = grids;
+  std::fill(std::begin(batch.first) + 1, std::end(batch.first), UINT32_MAX);
   for (const DeviceProduct& product : products) {
     if (product.w.dtype != type || !takes_part(product, kernel)) continue;
     check(product);
@@ -96,6 +97,7 @@ void launch_all(device::Stream& stream, const uint32_t* grids, std::span<const D
     if (++batch.count < kBatchProducts) continue;
     launch_batch(stream, type, kernel, batch);
     batch.count = 0;
+    std::fill(std::begin(batch.first) + 1, std::end(batch.first), UINT32_MAX);
   }
   if (batch.count > 0) launch_batch(stream, type, kernel, batch);
 }
