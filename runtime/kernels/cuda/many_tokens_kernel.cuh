@@ -138,7 +138,7 @@ template <class D>
 void launch_blocks(device::Stream& stream, ProductKernel kernel, const ProductBatch& batch) {
   const dim3 grid(batch.first[batch.count]);
   switch (kernel) {
-    case ProductKernel::kOneToken: return launch(stream, "product", grid, kOneTokenGroups * kWarp, 0, one_token_kernel<D>, batch);
+    case ProductKernel::kOneToken: return launch(stream, "product", grid, kOneTokenWarps * kWarp, 0, one_token_kernel<D>, batch);
     case ProductKernel::kFewTokens: return launch(stream, "product of few tokens", grid, 8 * kWarp, 0, few_tokens_kernel<D>, batch);
     case ProductKernel::kManyTokens: return launch(stream, "product of many tokens", grid, kManyThreads, 0, many_tokens_kernel<D>, batch);
     case ProductKernel::kTailRows: return launch(stream, "product of tail rows", grid, 128, 0, tail_rows_kernel<D>, batch);

@@ -36,6 +36,7 @@ struct ProductParameters {
 struct ProductBatch {
   const uint32_t* grids;
   uint32_t count;
+  uint32_t turns;            // kOneToken of row groups: warps that share one, 1, 2 or 4
   uint32_t first[kBatchProducts + 1];
   ProductParameters product[kBatchProducts];
 };
@@ -53,13 +54,13 @@ struct BlockShape {
   uint32_t rows, tokens;
 };
 
-inline constexpr uint32_t kOneTokenGroups = 2;
+inline constexpr uint32_t kOneTokenWarps = 4;
 inline constexpr uint32_t kFewTokens = 8;
 inline constexpr uint32_t kManyGroups = 2;
 inline constexpr uint32_t kManyTokens = 64;
 inline constexpr uint32_t kTailTokens = 4;
 
-// What one block computes, of a plain type in the second.
+// What one block computes, of a plain type in the second; kOneToken of row groups: with turns = 1.
 BlockShape block_shape(DType type, ProductKernel kernel);
 BlockShape plain_block_shape(DType type, ProductKernel kernel);
 
