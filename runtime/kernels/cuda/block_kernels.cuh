@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(8 * kWarp, 2) few_tokens_kernel(const ProductB
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4, p = threadIdx.x / kWarp;
-  const unsigned group = at.block % w.grid_rows, first_token = at.block / w.grid_rows * kFewTokens;
+  const unsigned group = at.block / w.grid_tokens, first_token = at.block % w.grid_tokens * kFewTokens;
   const MatrixPlace place = place_of(w);
   const uint8_t* rows = place.data + static_cast<size_t>(group) * 16 * w.row_bytes;
   const unsigned blocks = w.columns / 32, b = p % D::blocks, last = w.tokens - 1;

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kManyThreads) many_tokens_kernel(const Product
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4, p = threadIdx.x / kWarp % 8, r = threadIdx.x / kWarp / 8;
-  const unsigned group = at.block % w.grid_rows * kManyGroups + r, first_token = at.block / w.grid_rows * kManyTokens;
+  const unsigned group = at.block / w.grid_tokens * kManyGroups + r, first_token = at.block % w.grid_tokens * kManyTokens;
   const unsigned tokens = min(w.tokens - first_token, kManyTokens);
   const MatrixPlace place = place_of(w);
   const bool has_rows = group < w.rows / 16;

@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(kWarps * kWarp, 4) plain_kernel(const ProductB
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned lane = threadIdx.x % kWarp, first_sum = lane % lanes * E, n = w.columns;
-  const unsigned first_row = (at.block % w.grid_rows * kWarps + threadIdx.x / kWarp) * (E * Rows) + lane / lanes;
-  const unsigned first_token = at.block / w.grid_rows * Tokens, last = w.tokens - 1;
+  const unsigned first_row = (at.block / w.grid_tokens * kWarps + threadIdx.x / kWarp) * (E * Rows) + lane / lanes;
+  const unsigned first_token = at.block % w.grid_tokens * Tokens, last = w.tokens - 1;
   const MatrixPlace place = place_of(w);
   const bool aligned = is_aligned(place.data, w.row_bytes, Elements<Type, E>::bytes) && is_aligned(w.x, sizeof(float) * uint64_t{n}, 16);
   const bool scaled = place.scales != nullptr;

@@ -30,7 +30,7 @@ struct ProductParameters {
   uint32_t columns;          // elements of a row
   uint32_t tokens;
   uint32_t scale_rows, scale_columns;
-  uint32_t grid_rows;        // blocks of the grid along the rows; the others along the tokens
+  uint32_t grid_tokens;      // blocks of the grid along the tokens, which follow each other and so meet the same weights in the cache
 };
 
 struct ProductBatch {

@@ -51,7 +51,14 @@ void check(const DeviceProduct& product) {
   TIERPACK_CHECK(reinterpret_cast<uintptr_t>(product.x.q) % 16 == 0 && (w.rows < kGroupRows || reinterpret_cast<uintptr_t>(w.data) % 16 == 0));
 }
 
-ProductParameters parameters_of(const DeviceProduct& product, BlockShape shape, ProductKernel kernel) {
+// Rows that a kernel has of a matrix.
+uint32_t rows_of(const MatrixView& w, ProductKernel kernel) {
+  if (!traits(w.dtype).quantised) return w.rows;
+  const uint32_t behind = w.rows % kGroupRows;
+  return kernel == ProductKernel::kTailRows ? behind : w.rows - behind;
+}
+
+ProductParameters parameters_of(const DeviceProduct& product, BlockShape shape) {
   const MatrixView& w = product.w;
   const bool quantised = traits(w.dtype).quantised;
   ProductParameters p{};
@@ -72,8 +79,7 @@ ProductParameters parameters_of(const DeviceProduct& product, BlockShape shape, 
   p.tokens = product.x.tokens;
   p.scale_rows = w.scale_rows;
   p.scale_columns = w.scale_cols;
-  const uint32_t rows = !quantised ? w.rows : kernel == ProductKernel::kTailRows ? w.rows % kGroupRows : w.rows - w.rows % kGroupRows;
-  p.grid_rows = quotient_up(rows, shape.rows);
+  p.grid_tokens = quotient_up(p.tokens, shape.tokens);
   return p;
 }
 
@@ -113,9 +119,8 @@ void launch_all(device::Stream& stream, const uint32_t* grids, std::span<const D
     if (product.w.dtype != type || !takes_part(product, kernel)) continue;
     check(product);
     ProductParameters& parameters = batch.product[batch.count];
-    parameters = parameters_of(product, shape, kernel);
-    const uint32_t blocks = parameters.grid_rows * quotient_up(product.x.tokens, shape.tokens);
-    batch.first[batch.count + 1] = batch.first[batch.count] + blocks;
+    parameters = parameters_of(product, shape);
+    batch.first[batch.count + 1] = batch.first[batch.count] + parameters.grid_tokens * quotient_up(rows_of(product.w, kernel), shape.rows);
     if (++batch.count < kBatchProducts) continue;
     launch_batch(stream, type, kernel, batch);
     begin();
