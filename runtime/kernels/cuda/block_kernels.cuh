@@ -82,7 +82,7 @@ TIERPACK_DEVICE void take_over(SharedPointer<float> words, unsigned lane, Floats
 // A warp, or batch.turns of them, is a row group, and lane 4 p + q has partial sum p of the rows 4 q .. 4 q + 3: a unit is 64 contiguous
 // bytes of four lanes.
 template <class D>
-__global__ void __launch_bounds__(kOneTokenWarps * kWarp) one_token_kernel(const ProductBatch batch) {
+__global__ void __launch_bounds__(kOneTokenWarps * kWarp, 2) one_token_kernel(const ProductBatch batch) {
   TIERPACK_SHARED(float, handed, 2 * kOneTokenWarps * kTurnWords<D>);
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(8 * kWarp, 2) few_tokens_kernel(const ProductB
 
 // Rows behind the last whole group, at most 15, by 4 tokens: thread 8 r + p has partial sum p of row r.
 template <class D>
-__global__ void __launch_bounds__(128) tail_rows_kernel(const ProductBatch batch) {
+__global__ void __launch_bounds__(128, 4) tail_rows_kernel(const ProductBatch batch) {
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned p = threadIdx.x % 8, first_token = at.block * kTailTokens, last = w.tokens - 1;
