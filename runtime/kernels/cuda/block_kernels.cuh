@@ -20,9 +20,9 @@ TIERPACK_DEVICE ActivationBlock activation_block(const ProductParameters& w, siz
 TIERPACK_DEVICE uint32_t word_of(uint4 v, unsigned j) { return j == 0 ? v.x : j == 1 ? v.y : j == 2 ? v.z : v.w; }
 TIERPACK_DEVICE int dot4(uint32_t codes, uint32_t x, int sum) { return __dp4a(static_cast<int>(codes), static_cast<int>(x), sum); }
 
-// A block's codes times those of one activation block, added to the partial sums of the source's rows.
+// A block's codes times those of one activation block, for the source's rows.
 template <class D, class Source>
-TIERPACK_DEVICE void add_products(const Source& source, unsigned b, const ActivationBlock& x, Floats<Source::rows>& s) {
+TIERPACK_DEVICE void multiply_block(const Source& source, unsigned b, const ActivationBlock& x, BlockTerms<D> (&terms)[Source::rows]) {
   int i0[Source::rows], i1[Source::rows];
 #pragma unroll
   for (unsigned r = 0; r < Source::rows; ++r) {
@@ -42,10 +42,10 @@ TIERPACK_DEVICE void add_products(const Source& source, unsigned b, const Activa
   BlockScales<Source::rows> scales;
   D::scales(source, b, scales);
 #pragma unroll
-  for (unsigned r = 0; r < Source::rows; ++r) s.of[r] = add_block<D>(scales, r, i0[r], i1[r], x.scale, x.sums, s.of[r]);
+  for (unsigned r = 0; r < Source::rows; ++r) terms[r] = terms_of<D>(scales, r, i0[r], i1[r], x.scale, x.sums);
 }
 
-// Asks a recording source for what add_products asks for.
+// Asks a recording source for what multiply_block asks for.
 template <class D, class Source>
 TIERPACK_DEVICE void read_block(const Source& source, unsigned b) {
 #pragma unroll
@@ -54,18 +54,46 @@ TIERPACK_DEVICE void read_block(const Source& source, unsigned b) {
   D::scales(source, b, unused);
 }
 
-// A warp is a row group, and lane 4 p + q has partial sum p of the rows 4 q .. 4 q + 3: a unit is 64 contiguous bytes of four lanes.
+// Warps of a block that go through the columns of a row group in turns, 256 elements each, hand what their blocks add to the first of
+// them, which adds it in order. For a part of the turn and a lane: kTerms times a of four rows and b of four rows.
 template <class D>
-__global__ void __launch_bounds__(kOneTokenGroups * kWarp) one_token_kernel(const ProductBatch batch) {
+inline constexpr unsigned kTurnWords = 8 * kTerms<D> * kWarp;
+
+template <class D>
+TIERPACK_DEVICE void hand_over(SharedPointer<float> words, unsigned lane, const BlockTerms<D> (&terms)[4]) {
+#pragma unroll
+  for (unsigned k = 0; k < kTerms<D>; ++k) {
+    store_shared(words, (2 * k * kWarp + lane) * 4, make_float4(terms[0].a[k], terms[1].a[k], terms[2].a[k], terms[3].a[k]));
+    store_shared(words, ((2 * k + 1) * kWarp + lane) * 4, make_float4(terms[0].b[k], terms[1].b[k], terms[2].b[k], terms[3].b[k]));
+  }
+}
+template <class D>
+TIERPACK_DEVICE void take_over(SharedPointer<float> words, unsigned lane, Floats<4>& s) {
+#pragma unroll
+  for (unsigned k = 0; k < kTerms<D>; ++k) {
+    const float4 a = load_shared<float4>(words, (2 * k * kWarp + lane) * 4), b = load_shared<float4>(words, ((2 * k + 1) * kWarp + lane) * 4);
+    s.of[0] = __fmaf_rn(a.x, b.x, s.of[0]);
+    s.of[1] = __fmaf_rn(a.y, b.y, s.of[1]);
+    s.of[2] = __fmaf_rn(a.z, b.z, s.of[2]);
+    s.of[3] = __fmaf_rn(a.w, b.w, s.of[3]);
+  }
+}
+
+// A warp, or batch.turns of them, is a row group, and lane 4 p + q has partial sum p of the rows 4 q .. 4 q + 3: a unit is 64 contiguous
+// bytes of four lanes.
+template <class D>
+__global__ void __launch_bounds__(kOneTokenWarps * kWarp, 2) one_token_kernel(const ProductBatch batch) {
+  TIERPACK_SHARED(float, handed, 2 * kOneTokenWarps * kTurnWords<D>);
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
-  const unsigned lane = threadIdx.x % kWarp, first_row = 4 * (lane % 4), p = lane / 4;
-  const unsigned group = at.block * kOneTokenGroups + threadIdx.x / kWarp;
-  if (group >= w.rows / 16) return;
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, first_row = 4 * (lane % 4), p = lane / 4;
+  const unsigned turns = batch.turns, turn = warp % turns, step = 8 * turns;
+  const unsigned group = (at.block * kOneTokenWarps + warp) / turns;
   const MatrixPlace place = place_of(w);
   const uint8_t* rows = place.data + static_cast<size_t>(group) * 16 * w.row_bytes;
-  const unsigned blocks = w.columns / 32, b = p % D::blocks;
-  const size_t x_first = static_cast<size_t>(x_row(w, 0)) * blocks;
+  const unsigned columns = w.columns / 32, b = p % D::blocks;
+  const unsigned blocks = group < w.rows / 16 ? columns : 0;
+  const size_t x_first = static_cast<size_t>(x_row(w, 0)) * columns;
 
   FieldsAhead<4> ahead;
   ActivationBlock x_ahead{};
@@ -76,19 +104,36 @@ __global__ void __launch_bounds__(kOneTokenGroups * kWarp) one_token_kernel(cons
     x_ahead = activation_block<D>(w, x_first + block);
   };
   Floats<4> s{};
-  if (p < blocks) read(p);
-  for (unsigned block = p; block < blocks; block += 8) {
-    const FieldsAhead<4> fields = ahead;
-    const ActivationBlock x = x_ahead;
-    if (block + 8 < blocks) read(block + 8);
-    add_products<D>(Replaying<4>(fields, batch.grids), b, x, s);
+  if (8 * turn + p < blocks) read(8 * turn + p);
+  for (unsigned first = 0, buffer = 0; first < columns; first += step, buffer ^= 1) {
+    const unsigned block = first + 8 * turn + p;
+    BlockTerms<D> terms[4] = {};
+    if (block < blocks) {
+      const FieldsAhead<4> fields = ahead;
+      const ActivationBlock x = x_ahead;
+      if (block + step < blocks) read(block + step);
+      multiply_block<D>(Replaying<4>(fields, batch.grids), b, x, terms);
+    }
+    if (turns > 1) {
+      // Two buffers: who writes the one has passed the barrier before which the other was read.
+      const SharedPointer<float> words = handed + (buffer * kOneTokenWarps + warp) * kTurnWords<D>;
+      if (turn != 0) hand_over<D>(words, lane, terms);
+      __syncthreads();
+      if (turn != 0) continue;
+    }
+    if (block >= blocks) continue;
+#pragma unroll
+    for (unsigned r = 0; r < 4; ++r) s.of[r] = with_terms<D>(s.of[r], terms[r]);
+    for (unsigned other = 1; other < turns && block + 8 * other < blocks; ++other) {
+      take_over<D>(handed + (buffer * kOneTokenWarps + warp + other) * kTurnWords<D>, lane, s);
+    }
   }
 #pragma unroll
   for (unsigned r = 0; r < 4; ++r) {
 #pragma unroll
     for (int half = 16; half >= 4; half /= 2) s.of[r] = s.of[r] + __shfl_xor_sync(kFullWarp, s.of[r], half);
   }
-  if (p != 0) return;
+  if (turn != 0 || p != 0 || blocks == 0) return;
 #pragma unroll
   for (unsigned r = 0; r < 4; ++r) w.y[static_cast<size_t>(group) * 16 + first_row + r] = scaled_result(w, place, s.of[r]);
 }
@@ -125,7 +170,7 @@ TIERPACK_DEVICE void add_tile(const BlockFragment& a, uint32_t b0, uint32_t b1, 
     mma_s8_16x8x32(d[0], fragment, x);
   }
 #pragma unroll
-  for (unsigned i = 0; i < 4; ++i) s[i] = add_block<D>(a.scales, i / 2, d[0][i], d[1][i], x_scale[i % 2], x_sums[i % 2], s[i]);
+  for (unsigned i = 0; i < 4; ++i) s[i] = with_terms<D>(s[i], terms_of<D>(a.scales, i / 2, d[0][i], d[1][i], x_scale[i % 2], x_sums[i % 2]));
 }
 
 // A block of the grid is 16 rows by 8 tokens; warp p has partial sums p.
@@ -135,7 +180,7 @@ __global__ void __launch_bounds__(8 * kWarp, 2) few_tokens_kernel(const ProductB
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4, p = threadIdx.x / kWarp;
-  const unsigned group = at.block % w.grid_rows, first_token = at.block / w.grid_rows * kFewTokens;
+  const unsigned group = at.block / w.grid_tokens, first_token = at.block % w.grid_tokens * kFewTokens;
   const MatrixPlace place = place_of(w);
   const uint8_t* rows = place.data + static_cast<size_t>(group) * 16 * w.row_bytes;
   const unsigned blocks = w.columns / 32, b = p % D::blocks, last = w.tokens - 1;
@@ -188,7 +233,7 @@ __global__ void __launch_bounds__(8 * kWarp, 2) few_tokens_kernel(const ProductB
 
 // Rows behind the last whole group, at most 15, by 4 tokens: thread 8 r + p has partial sum p of row r.
 template <class D>
-__global__ void __launch_bounds__(128) tail_rows_kernel(const ProductBatch batch) {
+__global__ void __launch_bounds__(128, 4) tail_rows_kernel(const ProductBatch batch) {
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned p = threadIdx.x % 8, first_token = at.block * kTailTokens, last = w.tokens - 1;
@@ -201,15 +246,19 @@ __global__ void __launch_bounds__(128) tail_rows_kernel(const ProductBatch batch
 #pragma unroll
   for (unsigned k = 0; k < kTailTokens; ++k) x_first[k] = static_cast<size_t>(x_row(w, min(first_token + k, last))) * blocks;
 
-  Floats<1> s[kTailTokens] = {};
+  float s[kTailTokens] = {};
   for (unsigned block = p; block < blocks; block += 8) {
     const PlainBlock source{data + static_cast<size_t>(block / D::blocks) * D::block_bytes, batch.grids};
 #pragma unroll
-    for (unsigned k = 0; k < kTailTokens; ++k) add_products<D>(source, b, activation_block<D>(w, x_first[k] + block), s[k]);
+    for (unsigned k = 0; k < kTailTokens; ++k) {
+      BlockTerms<D> terms[1];
+      multiply_block<D>(source, b, activation_block<D>(w, x_first[k] + block), terms);
+      s[k] = with_terms<D>(s[k], terms[0]);
+    }
   }
 #pragma unroll
   for (unsigned k = 0; k < kTailTokens; ++k) {
-    float y = s[k].of[0];
+    float y = s[k];
 #pragma unroll
     for (int half = 4; half > 0; half /= 2) y = y + __shfl_xor_sync(kFullWarp, y, half);
     if (p == 0 && own_row < w.rows && first_token + k <= last) w.y[(first_token + k) * w.y_stride + own_row] = scaled_result(w, place, y);

@@ -14,9 +14,10 @@ struct BlockOfGrid {
   unsigned block;
 };
 TIERPACK_DEVICE BlockOfGrid block_of_grid(const ProductBatch& batch) {
-  unsigned i = 0;
-  while (i + 1 < batch.count && blockIdx.x >= batch.first[i + 1]) ++i;
-  return {i, blockIdx.x - batch.first[i]};
+  unsigned product = 0;
+#pragma unroll
+  for (unsigned i = 1; i < kBatchProducts; ++i) product += blockIdx.x >= batch.first[i];
+  return {product, blockIdx.x - batch.first[product]};
 }
 
 // Address of the matrix and of the factors beside it.
@@ -70,24 +71,38 @@ TIERPACK_DEVICE int first_value(int sums, int h) {
   else return -D::bias * (h == 0 ? first_sum(sums) : second_sum(sums));
 }
 
-// Adds a block to partial sum s: row r of w, accumulators of the halves (or one), scale and sums of the activations.
+// What a block adds to its partial sum: s := fma(a[k], b[k], s), k ascending.
+template <class D>
+inline constexpr unsigned kTerms = D::form == BlockForm::kScale || D::form == BlockForm::kSubScale ? 1 : 2;
+template <class D>
+struct BlockTerms {
+  float a[kTerms<D>], b[kTerms<D>];
+};
+
+// Of row r of w, from the accumulators of the halves (or one) and the scale and sums of the activations.
 template <class D, unsigned N>
-TIERPACK_DEVICE float add_block(const BlockScales<N>& w, unsigned r, int i0, int i1, float x_scale, int x_sums, float s) {
-  if constexpr (D::form == BlockForm::kScale || D::form == BlockForm::kScaleOffset) {
-    s = __fmaf_rn(float_of<D>(i0), w.scale.of[r] * x_scale, s);
-  } else if constexpr (D::form == BlockForm::kTwoScales) {
-    s = __fmaf_rn(float_of<D>(i0), w.scale.of[r] * x_scale, s);
-    s = __fmaf_rn(float_of<D>(i1), w.scale_high.of[r] * x_scale, s);
-  } else {
-    const int both = (kByAddition<D> ? kFloatBits : 0) + w.sub_scale[0][r] * i0 + w.sub_scale[1][r] * i1;
-    s = __fmaf_rn(float_of<D>(both), w.scale.of[r] * x_scale, s);
-  }
-  if constexpr (D::form == BlockForm::kScaleOffset) {
-    s = __fmaf_rn(w.offset.of[r], static_cast<float>(first_sum(x_sums) + second_sum(x_sums)) * x_scale, s);
+TIERPACK_DEVICE BlockTerms<D> terms_of(const BlockScales<N>& w, unsigned r, int i0, int i1, float x_scale, int x_sums) {
+  BlockTerms<D> terms;
+  const int both = !kHalves<D> || D::form == BlockForm::kTwoScales ? i0
+                                                                   : (kByAddition<D> ? kFloatBits : 0) + w.sub_scale[0][r] * i0 + w.sub_scale[1][r] * i1;
+  terms.a[0] = float_of<D>(both);
+  terms.b[0] = w.scale.of[r] * x_scale;
+  if constexpr (D::form == BlockForm::kTwoScales) {
+    terms.a[1] = float_of<D>(i1);
+    terms.b[1] = w.scale_high.of[r] * x_scale;
+  } else if constexpr (D::form == BlockForm::kScaleOffset) {
+    terms.a[1] = w.offset.of[r];
+    terms.b[1] = static_cast<float>(first_sum(x_sums) + second_sum(x_sums)) * x_scale;
   } else if constexpr (D::form == BlockForm::kSubScaleOffset) {
-    const int both = w.sub_offset[0][r] * first_sum(x_sums) + w.sub_offset[1][r] * second_sum(x_sums);
-    s = __fmaf_rn(static_cast<float>(both), w.offset.of[r] * x_scale, s);
+    terms.a[1] = static_cast<float>(w.sub_offset[0][r] * first_sum(x_sums) + w.sub_offset[1][r] * second_sum(x_sums));
+    terms.b[1] = w.offset.of[r] * x_scale;
   }
+  return terms;
+}
+template <class D>
+TIERPACK_DEVICE float with_terms(float s, const BlockTerms<D>& terms) {
+#pragma unroll
+  for (unsigned k = 0; k < kTerms<D>; ++k) s = __fmaf_rn(terms.a[k], terms.b[k], s);
   return s;
 }
 

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kManyThreads) many_tokens_kernel(const Product
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4, p = threadIdx.x / kWarp % 8, r = threadIdx.x / kWarp / 8;
-  const unsigned group = at.block % w.grid_rows * kManyGroups + r, first_token = at.block / w.grid_rows * kManyTokens;
+  const unsigned group = at.block / w.grid_tokens * kManyGroups + r, first_token = at.block % w.grid_tokens * kManyTokens;
   const unsigned tokens = min(w.tokens - first_token, kManyTokens);
   const MatrixPlace place = place_of(w);
   const bool has_rows = group < w.rows / 16;
@@ -138,7 +138,7 @@ template <class D>
 void launch_blocks(device::Stream& stream, ProductKernel kernel, const ProductBatch& batch) {
   const dim3 grid(batch.first[batch.count]);
   switch (kernel) {
-    case ProductKernel::kOneToken: return launch(stream, "product", grid, kOneTokenGroups * kWarp, 0, one_token_kernel<D>, batch);
+    case ProductKernel::kOneToken: return launch(stream, "product", grid, kOneTokenWarps * kWarp, 0, one_token_kernel<D>, batch);
     case ProductKernel::kFewTokens: return launch(stream, "product of few tokens", grid, 8 * kWarp, 0, few_tokens_kernel<D>, batch);
     case ProductKernel::kManyTokens: return launch(stream, "product of many tokens", grid, kManyThreads, 0, many_tokens_kernel<D>, batch);
     case ProductKernel::kTailRows: return launch(stream, "product of tail rows", grid, 128, 0, tail_rows_kernel<D>, batch);

@@ -59,20 +59,17 @@ TIERPACK_DEVICE bool is_aligned(const void* address, uint64_t step, unsigned byt
   return ((reinterpret_cast<uint64_t>(address) | step) & (bytes - 1)) == 0;
 }
 
-// The tree over 32 sums, E in each of the lanes of a row.
-template <unsigned E>
+// The tree over 32 sums, E in each of the lanes of a row: from this half on. A template, so that no array is indexed by a variable.
+template <unsigned Half, unsigned E>
 TIERPACK_DEVICE float tree_of_lanes(float (&s)[E]) {
+  constexpr unsigned count = Half >= E ? E : Half;
 #pragma unroll
-  for (unsigned half = 16; half >= E; half /= 2) {
-#pragma unroll
-    for (unsigned i = 0; i < E; ++i) s[i] = s[i] + __shfl_xor_sync(kFullWarp, s[i], static_cast<int>(half / E));
+  for (unsigned i = 0; i < count; ++i) {
+    if constexpr (Half >= E) s[i] = s[i] + __shfl_xor_sync(kFullWarp, s[i], static_cast<int>(Half / E));
+    else s[i] = s[i] + s[i + Half];
   }
-#pragma unroll
-  for (unsigned half = E / 2; half > 0; half /= 2) {
-#pragma unroll
-    for (unsigned i = 0; i < half; ++i) s[i] = s[i] + s[i + half];
-  }
-  return s[0];
+  if constexpr (Half > 1) return tree_of_lanes<Half / 2>(s);
+  else return s[0];
 }
 
 // A lane has Rows rows, E apart, by Tokens tokens.
@@ -82,8 +79,8 @@ __global__ void __launch_bounds__(kWarps * kWarp, 4) plain_kernel(const ProductB
   const BlockOfGrid at = block_of_grid(batch);
   const ProductParameters& w = batch.product[at.product];
   const unsigned lane = threadIdx.x % kWarp, first_sum = lane % lanes * E, n = w.columns;
-  const unsigned first_row = (at.block % w.grid_rows * kWarps + threadIdx.x / kWarp) * (E * Rows) + lane / lanes;
-  const unsigned first_token = at.block / w.grid_rows * Tokens, last = w.tokens - 1;
+  const unsigned first_row = (at.block / w.grid_tokens * kWarps + threadIdx.x / kWarp) * (E * Rows) + lane / lanes;
+  const unsigned first_token = at.block % w.grid_tokens * Tokens, last = w.tokens - 1;
   const MatrixPlace place = place_of(w);
   const bool aligned = is_aligned(place.data, w.row_bytes, Elements<Type, E>::bytes) && is_aligned(w.x, sizeof(float) * uint64_t{n}, 16);
   const bool scaled = place.scales != nullptr;
@@ -107,7 +104,7 @@ __global__ void __launch_bounds__(kWarps * kWarp, 4) plain_kernel(const ProductB
     float sum[Rows][Tokens][E] = {};
     unsigned e = begin + first_sum;
     if (aligned) {
-#pragma unroll(Rows * Tokens == 1 ? 4 : 1)
+#pragma unroll(Rows * Tokens > 1 ? 1 : E > 8 ? 2 : 4)
       for (; e + E <= end; e += 32) {
         Elements<Type, E> weights[Rows];
 #pragma unroll
@@ -131,10 +128,11 @@ __global__ void __launch_bounds__(kWarps * kWarp, 4) plain_kernel(const ProductB
         }
       }
     }
+#pragma unroll 1
     for (; e < end; e += 32) {
 #pragma unroll
       for (unsigned i = 0; i < E; ++i) {
-        if (e + i >= end) continue;
+        if (e + i >= end) break;
 #pragma unroll
         for (unsigned r = 0; r < Rows; ++r) {
           const float weight = Type::value(__ldg(reinterpret_cast<const typename Type::Bits*>(data[r]) + e + i));
@@ -158,7 +156,7 @@ __global__ void __launch_bounds__(kWarps * kWarp, 4) plain_kernel(const ProductB
   for (unsigned r = 0; r < Rows; ++r) {
 #pragma unroll
     for (unsigned k = 0; k < Tokens; ++k) {
-      const float y = with_expert_scale(w, tree_of_lanes(s[r][k]));
+      const float y = with_expert_scale(w, tree_of_lanes<16>(s[r][k]));
       const unsigned row = first_row + r * E;
       if (lane % lanes == 0 && row < w.rows && first_token + k <= last) w.y[(first_token + k) * w.y_stride + row] = y;
     }

@@ -1,4 +1,5 @@
-// Products as kernels take them: up to kBatchProducts of one type, of which block `first[i]` of the grid is the first of product i.
+// Products as kernels take them: up to kBatchProducts of one type. Block first[i] of the grid is the first of product i, first[count] their
+// number; the numbers behind it are the largest there are, so that a kernel compares with all of them at once.
 // Only sources of runtime/kernels/cuda include this.
 #pragma once
 
@@ -29,12 +30,13 @@ struct ProductParameters {
   uint32_t columns;          // elements of a row
   uint32_t tokens;
   uint32_t scale_rows, scale_columns;
-  uint32_t grid_rows;        // blocks of the grid along the rows; the others along the tokens
+  uint32_t grid_tokens;      // blocks of the grid along the tokens, which follow each other and so meet the same weights in the cache
 };
 
 struct ProductBatch {
   const uint32_t* grids;
   uint32_t count;
+  uint32_t turns;            // kOneToken of row groups: warps that share one, 1, 2 or 4
   uint32_t first[kBatchProducts + 1];
   ProductParameters product[kBatchProducts];
 };
@@ -52,13 +54,13 @@ struct BlockShape {
   uint32_t rows, tokens;
 };
 
-inline constexpr uint32_t kOneTokenGroups = 2;
+inline constexpr uint32_t kOneTokenWarps = 4;
 inline constexpr uint32_t kFewTokens = 8;
 inline constexpr uint32_t kManyGroups = 2;
 inline constexpr uint32_t kManyTokens = 64;
 inline constexpr uint32_t kTailTokens = 4;
 
-// What one block computes, of a plain type in the second.
+// What one block computes, of a plain type in the second; kOneToken of row groups: with turns = 1.
 BlockShape block_shape(DType type, ProductKernel kernel);
 BlockShape plain_block_shape(DType type, ProductKernel kernel);
 

@@ -16,6 +16,8 @@ namespace {
 
 constexpr size_t kKernels = 4;
 constexpr int kTypes = 64;  // ids from -8 on
+// Row groups of one token's products from which on a warp has one alone.
+constexpr uint64_t kGroupsOfSingleWarps = 2048;
 
 size_t index_of(DType type) {
   const int index = static_cast<int>(type) + 8;
@@ -49,7 +51,14 @@ void check(const DeviceProduct& product) {
   TIERPACK_CHECK(reinterpret_cast<uintptr_t>(product.x.q) % 16 == 0 && (w.rows < kGroupRows || reinterpret_cast<uintptr_t>(w.data) % 16 == 0));
 }
 
-ProductParameters parameters_of(const DeviceProduct& product, BlockShape shape, ProductKernel kernel) {
+// Rows that a kernel has of a matrix.
+uint32_t rows_of(const MatrixView& w, ProductKernel kernel) {
+  if (!traits(w.dtype).quantised) return w.rows;
+  const uint32_t behind = w.rows % kGroupRows;
+  return kernel == ProductKernel::kTailRows ? behind : w.rows - behind;
+}
+
+ProductParameters parameters_of(const DeviceProduct& product, BlockShape shape) {
   const MatrixView& w = product.w;
   const bool quantised = traits(w.dtype).quantised;
   ProductParameters p{};
@@ -70,8 +79,7 @@ ProductParameters parameters_of(const DeviceProduct& product, BlockShape shape, 
   p.tokens = product.x.tokens;
   p.scale_rows = w.scale_rows;
   p.scale_columns = w.scale_cols;
-  const uint32_t rows = !quantised ? w.rows : kernel == ProductKernel::kTailRows ? w.rows % kGroupRows : w.rows - w.rows % kGroupRows;
-  p.grid_rows = quotient_up(rows, shape.rows);
+  p.grid_tokens = quotient_up(p.tokens, shape.tokens);
   return p;
 }
 
@@ -82,20 +90,40 @@ void launch_batch(device::Stream& stream, DType type, ProductKernel kernel, cons
   if (!launched) fail(ErrorKind::kUnsupported, "the GPU has no product with weights of type {}", dtype_name(type));
 }
 
+// Warps that share a row group: a GPU has work for a few thousand, and each takes 256 columns or more at a time.
+uint32_t turns_of(std::span<const DeviceProduct> products, DType type, ProductKernel kernel) {
+  if (kernel != ProductKernel::kOneToken || !traits(type).quantised) return 1;
+  uint64_t groups = 0;
+  uint32_t columns = 0;
+  for (const DeviceProduct& product : products) {
+    if (product.w.dtype != type || !takes_part(product, kernel)) continue;
+    groups += product.w.rows / kGroupRows;
+    columns = std::max(columns, product.w.cols);
+  }
+  if (groups > kGroupsOfSingleWarps) return 1;
+  return columns >= 4 * 256 ? 4 : columns >= 2 * 256 ? 2 : 1;
+}
+
 void launch_all(device::Stream& stream, const uint32_t* grids, std::span<const DeviceProduct> products, DType type, ProductKernel kernel) {
-  const BlockShape shape = block_shape(type, kernel);
+  BlockShape shape = block_shape(type, kernel);
   ProductBatch batch{};
   batch.grids = grids;
+  batch.turns = turns_of(products, type, kernel);
+  shape.rows /= batch.turns;
+  const auto begin = [&] {
+    batch.count = 0;
+    std::fill(std::begin(batch.first) + 1, std::end(batch.first), UINT32_MAX);
+  };
+  begin();
   for (const DeviceProduct& product : products) {
     if (product.w.dtype != type || !takes_part(product, kernel)) continue;
     check(product);
     ProductParameters& parameters = batch.product[batch.count];
-    parameters = parameters_of(product, shape, kernel);
-    const uint32_t blocks = parameters.grid_rows * quotient_up(product.x.tokens, shape.tokens);
-    batch.first[batch.count + 1] = batch.first[batch.count] + blocks;
+    parameters = parameters_of(product, shape);
+    batch.first[batch.count + 1] = batch.first[batch.count] + parameters.grid_tokens * quotient_up(rows_of(product.w, kernel), shape.rows);
     if (++batch.count < kBatchProducts) continue;
     launch_batch(stream, type, kernel, batch);
-    batch.count = 0;
+    begin();
   }
   if (batch.count > 0) launch_batch(stream, type, kernel, batch);
 }
@@ -140,7 +168,7 @@ int least_compute_capability() {
 BlockShape block_shape(DType type, ProductKernel kernel) {
   if (!traits(type).quantised) return plain_block_shape(type, kernel);
   switch (kernel) {
-    case ProductKernel::kOneToken: return {kOneTokenGroups * kGroupRows, 1};
+    case ProductKernel::kOneToken: return {kOneTokenWarps * kGroupRows, 1};
     case ProductKernel::kFewTokens: return {kGroupRows, kFewTokens};
     case ProductKernel::kManyTokens: return {kManyGroups * kGroupRows, kManyTokens};
     case ProductKernel::kTailRows: return {kGroupRows, kTailTokens};

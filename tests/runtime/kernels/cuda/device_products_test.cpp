@@ -222,6 +222,13 @@ TEST_F(DeviceProducts, MixturesInOneCall) {
   for (const Product& p : products) EXPECT_TRUE(same_bits(p.expected(), p.y->get())) << dtype_name(p.w.dtype) << " " << p.w.rows;
 }
 
+// So many row groups that each is a single warp's.
+TEST_F(DeviceProducts, ManyRowGroups) {
+  Random random = seeded(640);
+  Product p = made(random, DType::kQ4_0, 16 * 2051, 544, 1, Weights::kSane);
+  expect_equal(p, "many rows");
+}
+
 // Rows that end within a packed block.
 TEST_F(DeviceProducts, UnfinishedBlocks) {
   Random random = seeded(650);
