@@ -79,7 +79,8 @@ GpuAnswer probe_gpus(const std::vector<PciDisplay>& displays, bool measure) {
     GpuInfo gpu;
     gpu.name = device.name;
     gpu.memory_bytes = device.memory_bytes;
-    if (measure && answer.gpus.empty()) {  // copies go to the current device, the first
+    if (measure && answer.gpus.empty()) {  // the first
+      device::use_device(device.index);
       const uint64_t bytes = std::min(kCopyBytes, device.free_bytes / 4 / 4096 * 4096);
       device::Stream stream;
       device::DeviceBuffer memory(bytes);
