@@ -312,7 +312,8 @@ problem=$(gpu_problem)
 failed=no
 for section in ${only:-$all}; do
     file=$out/$section.json
-    if [ "$again" = no ] && [ "$(status_of "$file")" = passed ] && grep -qF "\"commit\": $(quoted "$now_at")" "$file"; then
+    if [ "$again" = no ] && { [ "$section" != build ] || [ -x "$build/tierpack" ]; } && [ "$(status_of "$file")" = passed ] &&
+        grep -qF "\"commit\": $(quoted "$now_at")" "$file"; then
         printf '%-13s passed before, kept\n' "$section"
         continue
     fi
