@@ -3,6 +3,8 @@
 #   make demo     from a hub to an answer, on the model in models/pebble
 #   make build    the program: build/tierpack
 #   make install  the program below PREFIX (default /usr/local)
+#   make release  the program for every GPU from Turing on: build-release/tierpack (needs the CUDA toolkit)
+#   make gpu-check  builds for this machine's GPU and checks it, in under 8 minutes
 #   make test     all tests          make asan / tsan   the tests under sanitizers
 #   make fuzz     each fuzz target for FUZZ_SECONDS      make format / tidy   the formatter, the linter
 #   make setup    every Debian package that any of these needs
@@ -11,12 +13,20 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
 JOBS ?= $(shell nproc)
 
-.PHONY: build demo test asan tsan fuzz format tidy setup install clean
+.PHONY: build release gpu-check demo test asan tsan fuzz format tidy setup install clean
 
 build:
 	@scripts/setup.sh build
 	@cmake --preset release >/dev/null
 	cmake --build build --target tierpack -j $(JOBS)
+
+release:
+	@scripts/setup.sh build
+	@cmake --preset release-all-gpus >/dev/null
+	cmake --build build-release --target tierpack -j $(JOBS)
+
+gpu-check:
+	bench/gpu_check.sh
 
 demo:
 	@scripts/setup.sh build
@@ -59,4 +69,4 @@ install: build
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-release build-gpu build-asan build-tsan build-fuzz

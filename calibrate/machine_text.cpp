@@ -82,7 +82,8 @@ std::string gpu_text(const MachineReport& r) {
                                gpu.link_max.empty() || gpu.link_max == gpu.link ? "" : "could be " + gpu.link_max,
                                gpu.pinned_bytes_s > 0 ? fmt::format("copies {}/s pinned, {}/s pageable", size_text(gpu.pinned_bytes_s),
                                                                     size_text(gpu.pageable_bytes_s))
-                                                      : ""}));
+                                                      : "",
+                               gpu.memory_bytes_s > 0 ? fmt::format("its memory {}/s", size_text(gpu.memory_bytes_s)) : ""}));
   }
   return out.empty() ? line("GPU", "none: " + r.gpu_unavailable) : out;
 }

@@ -57,6 +57,7 @@ class Fields {
     return value;
   }
 
+  bool has(const char* key) const { return object_.contains(key); }
   bool absent(const char* key) const { return json_member(object_, key, source_).is_null(); }
   std::optional<uint64_t> maybe_size(const char* key) const {
     return absent(key) ? std::nullopt : std::optional(size(key));
@@ -178,6 +179,7 @@ GpuInfo parse_gpu(const Fields& in) {
   gpu.link_max = in.text("link_max");
   gpu.pinned_bytes_s = in.rate("pinned_bytes_s");
   gpu.pageable_bytes_s = in.rate("pageable_bytes_s");
+  gpu.memory_bytes_s = in.has("memory_bytes_s") ? in.rate("memory_bytes_s") : 0;
   return gpu;
 }
 
@@ -187,7 +189,8 @@ Json encode_gpu(const GpuInfo& gpu) {
           {"link", gpu.link},
           {"link_max", gpu.link_max},
           {"pinned_bytes_s", rate(gpu.pinned_bytes_s)},
-          {"pageable_bytes_s", rate(gpu.pageable_bytes_s)}};
+          {"pageable_bytes_s", rate(gpu.pageable_bytes_s)},
+          {"memory_bytes_s", rate(gpu.memory_bytes_s)}};
 }
 
 // One entry for each name, or a reader would have to choose.

@@ -56,6 +56,7 @@ struct GpuInfo {
   std::string link_max;
   double pinned_bytes_s = 0;    // host to device
   double pageable_bytes_s = 0;
+  double memory_bytes_s = 0;       // its own memory, bytes read and bytes written together; 0 in files that do not tell
 };
 
 // Rates at which this machine's kernels consume weights of one type, all usable cores together, weights in RAM.

@@ -37,11 +37,22 @@ double prefill_ceiling(const LengthResult& length) { return length.tokens / leng
 double decode_ceiling(const LengthResult& length) { return 1 / length.decode_ceiling.seconds; }
 double pair_ceiling(const BenchResult& result) { return 2 / result.pair_ceiling.seconds; }
 
+const char* device_name(DeviceChoice device) {
+  switch (device) {
+    case DeviceChoice::kAuto: return "auto";
+    case DeviceChoice::kCpu: return "cpu";
+    case DeviceChoice::kCuda: return "cuda";
+    case DeviceChoice::kSim: return "sim";
+  }
+  return "";
+}
+
 std::string options_line(const BenchSubject& s) {
   const EngineOptions& o = s.options;
-  return fmt::format("{} thread{}, {} kernels, chunks of {}, {} KV cache, {} activations; {} run{} after a warm-up, "
+  const std::string gpu = o.device == DeviceChoice::kCuda ? fmt::format("GPU {} with {}, ", o.gpu, format_size(o.vram_bytes)) : std::string();
+  return fmt::format("{}{} thread{}, {} kernels, chunks of {}, {} KV cache, {} activations; {} run{} after a warm-up, "
                      "{} tokens decoded, {}",
-                     o.threads, o.threads == 1 ? "" : "s", o.isa, o.chunk, kv_type_name(o.kv),
+                     gpu, o.threads, o.threads == 1 ? "" : "s", o.isa, o.chunk, kv_type_name(o.kv),
                      activation_type_name(o.activations), s.runs, s.runs == 1 ? "" : "s", s.decode, s.prompts);
 }
 
@@ -149,7 +160,7 @@ std::string bench_json(const BenchSubject& subject, const BenchResult& result) {
       {"architecture", subject.architecture},
       {"routing_id", subject.routing_id},
       {"options",
-       {{"threads", o.threads}, {"isa", o.isa}, {"chunk", o.chunk}, {"context", o.context}, {"kv", kv_type_name(o.kv)},
+       {{"device", device_name(o.device)}, {"vram_bytes", o.vram_bytes}, {"threads", o.threads}, {"isa", o.isa}, {"chunk", o.chunk}, {"context", o.context}, {"kv", kv_type_name(o.kv)},
         {"activations", activation_type_name(o.activations)}, {"runs", subject.runs}, {"decode", subject.decode},
         {"prompts", subject.prompts}}},
       {"machine",

@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kCopyBytes = uint64_t{256} << 20;
 constexpr int kWindows = 3;
+constexpr int kDeviceCopies = 8;  // of a window inside the device
 
 std::string vendor_name(const std::string& id) {
   if (id == "0x10de") return "NVIDIA";
@@ -32,6 +33,22 @@ double copy_rate(device::Stream& stream, device::DeviceBuffer& to, Bytes from) {
     stream.synchronize();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (window >= 0) rates.push_back(static_cast<double>(from.size()) / seconds);
+  }
+  std::sort(rates.begin(), rates.end());
+  return rates[rates.size() / 2];
+}
+
+// Bytes a second that the device's own memory reads and writes, median of the windows; the time is the device's.
+double memory_rate(device::Stream& stream, device::DeviceBuffer& to, const device::DeviceBuffer& from) {
+  std::vector<double> rates;
+  for (int window = -1; window < kWindows; ++window) {
+    device::Event start, end;
+    stream.record(start);
+    for (int copy = 0; copy < kDeviceCopies; ++copy) stream.copy_on_device(to.address(), from.address(), from.size());
+    stream.record(end);
+    stream.synchronize();
+    const double bytes = 2.0 * kDeviceCopies * static_cast<double>(from.size());
+    if (window >= 0) rates.push_back(bytes / std::max(end.seconds_since(start), 1e-9));
   }
   std::sort(rates.begin(), rates.end());
   return rates[rates.size() / 2];
@@ -62,12 +79,15 @@ GpuAnswer probe_gpus(const std::vector<PciDisplay>& displays, bool measure) {
     GpuInfo gpu;
     gpu.name = device.name;
     gpu.memory_bytes = device.memory_bytes;
-    if (measure && answer.gpus.empty()) {  // copies go to the current device, the first
-      const uint64_t bytes = std::min(kCopyBytes, device.free_bytes / 2 / 4096 * 4096);
+    if (measure && answer.gpus.empty()) {  // the first
+      device::use_device(device.index);
+      const uint64_t bytes = std::min(kCopyBytes, device.free_bytes / 4 / 4096 * 4096);
       device::Stream stream;
       device::DeviceBuffer memory(bytes);
       const device::PinnedBuffer pinned(bytes);
       gpu.pinned_bytes_s = copy_rate(stream, memory, pinned.bytes());
+      device::DeviceBuffer beside(bytes);
+      gpu.memory_bytes_s = memory_rate(stream, beside, memory);
       const std::vector<std::byte> pageable(bytes, std::byte{1});
       gpu.pageable_bytes_s = copy_rate(stream, memory, pageable);
     }

@@ -21,7 +21,7 @@ struct GpuAnswer {
   std::vector<GpuInfo> gpus;
   std::string unavailable;  // why there are none
 };
-// `measure`: copies to the first device, pinned and pageable.
+// `measure`: copies to the first device, pinned and pageable, and inside it.
 GpuAnswer probe_gpus(const std::vector<PciDisplay>& displays, bool measure);
 
 }  // namespace tierpack::hardware

@@ -39,7 +39,7 @@ HardwareProfile example() {
   disk.rotational = disk.io_uring = true;
   disk.temperature_c.reset();
   h.disks.push_back(disk);
-  h.gpus.push_back({"GPU", uint64_t{24} << 30, "PCIe 4.0 x8", "PCIe 4.0 x16", 1.2e10, 6e9});
+  h.gpus.push_back({"GPU", uint64_t{24} << 30, "PCIe 4.0 x8", "PCIe 4.0 x16", 1.2e10, 6e9, 4.5e11});
   h.kernels = {{"Q4_K", 3e10, 1e12}, {"Q6_K", 2.5e10, 9e11}};
   h.limits.cgroup_bytes = uint64_t{4} << 30;
   return h;
@@ -76,8 +76,18 @@ TEST(Hardware, WrittenAndReadBackExactly) {
   EXPECT_TRUE(read.disks[1].rotational);
   ASSERT_EQ(read.gpus.size(), 1u);
   EXPECT_EQ(read.gpus[0].pageable_bytes_s, 6e9);
+  EXPECT_EQ(read.gpus[0].memory_bytes_s, 4.5e11);
   EXPECT_EQ(read.limits.cgroup_bytes, uint64_t{4} << 30);
   EXPECT_EQ(read.limits.memlock_bytes, std::nullopt);
+}
+
+TEST(Hardware, TheRateOfAGpusMemoryMayBeMissing) {
+  std::string text = encode_hardware(example());
+  const size_t name = text.find(R"("memory_bytes_s")");
+  ASSERT_NE(name, std::string::npos) << text;
+  const size_t comma = text.rfind(',', name);  // the last member of its object
+  text.erase(comma, text.find('}', name) - comma);
+  EXPECT_EQ(parse_hardware(text, "test").gpus[0].memory_bytes_s, 0);
 }
 
 TEST(Hardware, AnythingUnknownCanBeWritten) {
