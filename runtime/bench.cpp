@@ -98,6 +98,7 @@ int run_command(const BenchOptions& given) {
     plan.lengths = lengths_for(options, pack.config());
   }
   options.engine.context = plan.lengths.back() + plan.decode;
+  options.engine.sessions = 2;
 
   const ProgressStyle style = options.json ? ProgressStyle::kSilent : ProgressStyle::kAuto;
   const auto started = std::chrono::steady_clock::now();

@@ -134,6 +134,7 @@ std::string bench_text(const BenchSubject& subject, const BenchResult& result) {
                     length.fingerprint.hex()});
   }
   out += aligned(rows);
+  if (subject.options.device == DeviceChoice::kCuda) out += "bandwidth and ceilings are those of the CPU and its memory\n";
   out += fmt::format("\nread bandwidth  {} GB/s; {} G multiply-adds/s in 8 bits\n", with_range(result.read_bandwidth, kGiga),
                      with_range(result.int8_rate, kGiga));
   out += fmt::format("two requests    {} tokens/s together, {:.2f} x one; {} of the ceiling ({})\n", with_range(result.pair),

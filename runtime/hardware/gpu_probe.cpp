@@ -84,7 +84,9 @@ GpuAnswer probe_gpus(const std::vector<PciDisplay>& displays, bool measure) {
       const uint64_t bytes = std::min(kCopyBytes, device.free_bytes / 4 / 4096 * 4096);
       device::Stream stream;
       device::DeviceBuffer memory(bytes);
+      device::lock_pages(true);
       const device::PinnedBuffer pinned(bytes);
+      device::lock_pages(false);
       gpu.pinned_bytes_s = copy_rate(stream, memory, pinned.bytes());
       device::DeviceBuffer beside(bytes);
       gpu.memory_bytes_s = memory_rate(stream, beside, memory);
