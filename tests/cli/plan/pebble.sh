@@ -6,7 +6,7 @@ echo
 tierpack plan pebble.tierpack $hardware --ram 68MiB --vram 2MiB --device sim --context 2048 --explain
 echo
 # A GPU computes: dense weights, session and workspace in VRAM.
-tierpack plan pebble.tierpack $hardware --ram 128MiB --vram 450MiB --context 2048 --explain
+tierpack plan pebble.tierpack $hardware --ram 512MiB --vram 640MiB --context 2048 --explain
 echo
 # Routing counted on a text; more is known, and the hot experts get the slots.
 tierpack calibrate pebble.tierpack --corpus "$SOURCE_DIR/models/pebble/corpus/code.txt" --out code.json -q >/dev/null
