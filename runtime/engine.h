@@ -51,7 +51,7 @@ struct EngineOptions {
 
   // Where weights may lie (docs/expert_cache.md). None of it changes an answer.
   std::optional<uint64_t> ram_bytes;   // everything the process makes the machine hold; none = what the machine allows
-  DeviceChoice device = DeviceChoice::kAuto;  // resolved: not kAuto
+  DeviceChoice device = DeviceChoice::kCpu;  // the command line asks for kAuto; resolved: never that
   int gpu = 0;                         // which of the GPUs
   uint64_t vram_bytes = 0;             // everything on the GPU, with kSim the experts alone; 0 = what is free, with kSim none
   double sim_link_bytes_s = 0;         // speed of its link; 0 = that of memory

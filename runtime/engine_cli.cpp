@@ -27,6 +27,7 @@ void add_workload_option(CLI::App& app, EngineOptions& options) {
 }
 
 void add_memory_options(CLI::App& app, EngineOptions& options) {
+  options.device = DeviceChoice::kAuto;
   CLI::Option_group* const group = app.add_option_group("Memory", "Where weights lie; it changes speed, never an answer");
   group->add_option_function<std::string>(
       "--ram", [&options](const std::string& size) { options.ram_bytes = parse_size(size); },
