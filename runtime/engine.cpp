@@ -376,8 +376,9 @@ planning::MemoryPlan resolve(EngineOptions& options, const Pack& pack, const Lea
       options.device = DeviceChoice::kCpu;
       if (device::device_count() > 0) why_not = problem;
     } else {
-      fail(ErrorKind::kUsage, "{}: no GPU computes here ({}); --device sim lets host memory stand in for one's",
-           options.device == DeviceChoice::kCuda ? "--device cuda" : options.vram_bytes > 0 ? "--vram" : "--gpu", problem);
+      const char* const asked = options.device == DeviceChoice::kCuda ? "--device cuda" : options.vram_bytes > 0 ? "--vram" : "--gpu";
+      if (device::device_count() > 0) fail(ErrorKind::kUsage, "{}: the GPU cannot compute this: {}; --device cpu computes it", asked, problem);
+      fail(ErrorKind::kUsage, "{}: no GPU computes here ({}); --device sim lets host memory stand in for one's", asked, problem);
     }
   }
   if (options.device == DeviceChoice::kCpu && options.vram_bytes > 0) fail(ErrorKind::kUsage, "--vram and --device cpu exclude each other: the CPU has no VRAM");

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "runtime/experts/cache_policy.h"
@@ -33,7 +34,10 @@ void add_memory_options(CLI::App& app, EngineOptions& options) {
       "--ram", [&options](const std::string& size) { options.ram_bytes = parse_size(size); },
       "Most memory to hold, page cache and all (14GiB); without it what the machine or control group allows");
   group->add_option_function<std::string>(
-      "--vram", [&options](const std::string& size) { options.vram_bytes = parse_size(size); }, "Most memory of the GPU to hold, the driver's share included (11GiB); without it what is free. With --device sim: for experts");
+      "--vram", [&options](const std::string& size) {
+        options.vram_bytes = parse_size(size);
+        if (options.vram_bytes == 0) fail(ErrorKind::kUsage, "--vram {}: a budget of nothing; leave it out for what is free, or use --device cpu", size);
+      }, "Most memory of the GPU to hold, the driver's share included (11GiB); without it what is free. With --device sim: for experts");
   group->add_option_function<std::string>(
            "--device", [&options](const std::string& device) {
              options.device = device == "auto" ? DeviceChoice::kAuto : device == "cpu" ? DeviceChoice::kCpu : device == "cuda" ? DeviceChoice::kCuda : DeviceChoice::kSim;

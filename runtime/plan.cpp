@@ -111,10 +111,16 @@ const DiskInfo* disk_for(const HardwareProfile& hardware, const fs::path& place)
 int run_plan(PlanOptions options, const PlanOpener& open) {
   PlanReport report;
   if (!options.ram.empty()) options.memory.ram_bytes = parse_size(options.ram);
-  if (!options.vram.empty()) options.memory.vram_bytes = parse_size(options.vram);
+  if (!options.vram.empty()) {
+    options.memory.vram_bytes = parse_size(options.vram);
+    if (options.memory.vram_bytes == 0) fail(ErrorKind::kUsage, "--vram {}: a budget of nothing; leave it out for a plan for the CPU", options.vram);
+  }
   if (options.device == "cuda" && options.memory.vram_bytes == 0) fail(ErrorKind::kUsage, "--device cuda: how much memory of the GPU? add --vram SIZE");
   if (options.device == "cpu" && options.memory.vram_bytes > 0) fail(ErrorKind::kUsage, "--vram and --device cpu exclude each other: the CPU has no VRAM");
   options.memory.gpu = options.memory.vram_bytes > 0 && (options.device.empty() || options.device == "cuda");
+  if (options.memory.gpu && options.memory.activations == ActivationType::kF32) {
+    fail(ErrorKind::kUsage, "--activations f32 is a check that the CPU computes; leave it out, or --vram");
+  }
   options.memory.threads = options.threads == 0 ? usable_cores() : options.threads;
   for (const std::string& rule : options.rules) options.memory.rules.push_back(planning::parse_placement_rule(rule));
   const std::optional<HardwareProfile> hardware = find_hardware(options, report.hardware_name);

@@ -30,7 +30,7 @@ void check_other_tensors(const PackManifest& manifest, const std::vector<Placeme
            rules[i].names.pattern(), tier_name(rules[i].tier), tensor, why, tier_name(rules[i].tier));
     }
   };
-  for (const DenseTensor& tensor : manifest.dense) check(tensor.name, Tier::kRam, "a dense tensor, which this build computes from RAM");
+  for (const DenseTensor& tensor : manifest.dense) check(tensor.name, Tier::kRam, "a dense tensor, whose place follows from what computes");
   for (const RowTable& table : manifest.rows) check(table.name, Tier::kDisk, "a lookup table, whose rows are read from disk");
 }
 

@@ -83,7 +83,8 @@ class Ledger {
     uint64_t dense = 0;
     for (const DenseTensor& tensor : manifest_.dense) dense += manifest_.records[tensor.record].bytes;
     add("dense weights", tier, gpu_ ? model::device_weight_bytes(manifest_, config_) : model::DenseTensors::arena_bytes(manifest_),
-        fmt::format("{} tensors of {} in one allocation", format_count(manifest_.dense.size()), format_size(dense)));
+        gpu_ ? fmt::format("those of {} tensors of {} that the GPU reads, in one allocation", format_count(manifest_.dense.size()), format_size(dense))
+             : fmt::format("{} tensors of {} in one allocation", format_count(manifest_.dense.size()), format_size(dense)));
     add("KV cache and states", tier, sessions_ * (gpu_ ? align_up(model::SessionState::bytes(config_, setup.context, setup.kv), kDevicePageBytes)
                                                        : placed_bytes(model::SessionState::bytes(config_, setup.context, setup.kv))),
         fmt::format("{} of {}, {} cache", sessions_ == 1 ? std::string("one session") : fmt::format("{} sessions", sessions_),
@@ -92,7 +93,7 @@ class Ledger {
         fmt::format("intermediate results of {} computed together", tokens_text(chunk)));
     if (gpu_) {
       add("staging", Tier::kVram, model::device_staging_bytes(manifest_), fmt::format("{} records on their way from RAM", model::kStagedRecords));
-      add("device context", Tier::kVram, model::kDeviceContextBytes + model::kDeviceTableBytes, "what the driver takes for a process, an estimate");
+      add("device context", Tier::kVram, model::kDeviceContextBytes + model::kDeviceTableBytes, "what the driver takes for a process, and kernels and tables: an estimate");
       add("host buffers", Tier::kRam, model::device_host_bytes(manifest_, config_, chunk),
           "embedding, vectors on their way to and from the GPU, the CPU's share of the experts");
       items.push_back({"CUDA", Tier::kRam, model::kDeviceHostRuntimeBytes, "what the driver and its runtime take of RAM, an estimate"});
@@ -286,6 +287,19 @@ class Planner {
          tokens_text(setup.context), format_size(needed(setup, tier)), vram ? "VRAM" : "RAM", parts, limit, changes);
   }
 
+  // Whether the same would fit with the forward pass on the CPU.
+  bool fits_cpu() const {
+    MemoryOptions cpu = options_;
+    cpu.gpu = false;
+    cpu.vram_bytes = 0;
+    try {
+      plan_memory(manifest_, config_, plan_.uses, cpu, machine_, name_);
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  }
+
   // Single changes that would do, those that cost least first.
   std::vector<std::string> proposals(const Setup& setup, Tier tier) const {
     std::vector<std::string> out;
@@ -309,12 +323,13 @@ class Planner {
       out.push_back(fmt::format("--kv {}", kv_type_name(kv)));
       break;
     }
-    const uint32_t context = largest_that(kContextStep, setup.context - 1, [&](uint32_t n) { return fits(with_context(setup, n)); });
+    const uint32_t step = setup.context > 4 * kContextStep ? kContextStep : 16;
+    const uint32_t context = largest_that(step, setup.context - 1, [&](uint32_t n) { return fits(with_context(setup, n)); });
     if (context > 0) out.push_back(fmt::format("--context {}", context));
     if (tier == Tier::kVram) {
       if (!options_.rules.empty() && ledger_.bytes(setup, tier) <= plan_.vram_bytes) out.push_back("no --place");
       if (options_.vram_bytes > 0) out.push_back("--vram " + size_argument(needed(setup, tier)));
-      out.push_back("--device cpu");
+      if (fits_cpu()) out.push_back(options_.vram_bytes > 0 ? "--device cpu in the place of --vram" : "--device cpu");
       return out;
     }
     if (!options_.rules.empty()) {
@@ -327,6 +342,7 @@ class Planner {
     } else {
       out.push_back(fmt::format("{} of free memory", size_argument(needed(setup, tier))));
     }
+    if (options_.gpu && fits_cpu()) out.push_back(options_.vram_bytes > 0 ? "--device cpu in the place of --vram" : "--device cpu");
     return out;
   }
 
