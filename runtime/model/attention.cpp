@@ -152,11 +152,8 @@ void attend(const Pass& pass, const AttentionWeights& w, const AttentionState& s
   const ModelConfig& c = pass.config;
   const uint32_t tokens = pass.chunk.tokens;
   const uint32_t ratio = w.compress_ratio;
-  const uint32_t budget = c.indexer.budget;
   const bool observed = pass.chunk.observer != nullptr && pass.chunk.observer->wants_attention();
-  // Queries see more the later they are: the first `dense` of the chunk see everything.
-  uint32_t dense = tokens;
-  while (dense > 0 && is_sparse(pass.chunk.position(dense - 1), ratio, budget)) --dense;
+  const uint32_t dense = dense_tokens(pass.chunk, ratio, c.indexer.budget);
 
   project(pass, w, state, dense < tokens);
   normalise_and_store(pass, w, state, kv_type);

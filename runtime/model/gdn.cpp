@@ -7,8 +7,6 @@ namespace tierpack::model {
 
 namespace {
 
-constexpr float kUnitEps = 1e-6f;  // of the unit length of q and k; part of the architecture, not norm_eps
-
 struct Sizes {
   explicit Sizes(const ModelConfig& c)
       : dim(c.gdn.head_dim), k_heads(c.gdn.k_heads), v_heads(c.gdn.v_heads), taps(c.gdn.conv), keys(k_heads * dim),

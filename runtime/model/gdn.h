@@ -7,6 +7,9 @@
 
 namespace tierpack::model {
 
+// Of the unit length of q and k; part of the architecture, not norm_eps.
+inline constexpr float kUnitEps = 1e-6f;
+
 // ws.x -> ws.y for the chunk; moves the state and the convolution's history to the chunk's end.
 //   u = qkv x;  c = silu(conv(u));  q, k, v = c;  q, k to unit length per head, q / sqrt(dim)
 //   beta = sigmoid(beta x);  g = a * softplus(alpha x + dt_bias)

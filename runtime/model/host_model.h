@@ -30,11 +30,6 @@ class HostModel : public Model {
 
   const ModelParts& parts() const { return parts_; }
   const ModelWeights& weights() const { return parts_.weights; }
-  // The trunk block after `block`, or null after the last.
-  const BlockWeights* following(const BlockWeights& block) const {
-    const BlockWeights* const next = &block + 1;
-    return next == parts_.weights.blocks.data() + parts_.weights.blocks.size() ? nullptr : next;
-  }
 
  private:
   Pass pass_over(const Chunk& chunk) { return {compute_, config(), chunk, workspace_, inv_freq_.data()}; }

@@ -23,7 +23,7 @@ class Qwen3Moe final : public HostModel {
       add_to_residual(pass);
 
       normalise(pass, block.ffn_norm, 0, pass.chunk.tokens);
-      mixture_of_experts(pass, block.moe, parts().experts, block.index, following(block));
+      mixture_of_experts(pass, block.moe, parts().experts, block.index, weights().following(block));
       add_to_residual(pass);
     }
   }

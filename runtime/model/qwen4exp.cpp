@@ -41,7 +41,7 @@ class Qwen4Exp final : public HostModel {
       combine_streams(pass);
 
       mix_streams(pass, block.ffn_mixer, 0, pass.chunk.tokens);
-      mixture_of_experts(pass, block.moe, parts().experts, block.index, following(block));
+      mixture_of_experts(pass, block.moe, parts().experts, block.index, weights().following(block));
       combine_streams(pass);
     }
   }

@@ -19,6 +19,13 @@ inline bool is_sparse(uint32_t position, uint32_t ratio, uint32_t budget) {
   return ratio > 0 && complete_blocks(position, ratio) > budget / ratio;
 }
 
+// Tokens of the chunk, from its first on, that see everything before them: queries see more the later they are.
+inline uint32_t dense_tokens(const Chunk& chunk, uint32_t ratio, uint32_t budget) {
+  uint32_t dense = chunk.tokens;
+  while (dense > 0 && is_sparse(chunk.position(dense - 1), ratio, budget)) --dense;
+  return dense;
+}
+
 // After the products have filled ws.attention.index_raw behind the carried tail: the keys of blocks completed by this
 // chunk, and the new tail.
 //   block key = rotate(RMSNorm(mean of the block's raw keys) * k_norm, position of the block's first token)

@@ -112,6 +112,12 @@ struct ModelWeights {
   PleWeights ple;                                  // qwen4exp with config.ple.layer >= 0
   std::vector<BlockWeights> blocks;                // trunk
   std::vector<MtpWeights> mtp;
+
+  // The trunk block after `block`, one of `blocks`; null after the last.
+  const BlockWeights* following(const BlockWeights& block) const {
+    const BlockWeights* const next = &block + 1;
+    return next == blocks.data() + blocks.size() ? nullptr : next;
+  }
 };
 
 // Binds every tensor of the pack's architecture. Throws kCorrupt for a missing tensor or another shape than the

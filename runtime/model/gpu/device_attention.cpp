@@ -139,9 +139,7 @@ void attend(const DevicePass& pass, const AttentionWeights& w, const AttentionSt
   AttentionScratch& s = pass.ws.attention;
   const uint32_t tokens = pass.chunk.tokens;
   const bool observed = pass.chunk.observer != nullptr && pass.chunk.observer->wants_attention();
-  // Queries see more the later they are: the first `dense` of the chunk see everything.
-  uint32_t dense = tokens;
-  while (dense > 0 && is_sparse(pass.chunk.position(dense - 1), w.compress_ratio, c.indexer.budget)) --dense;
+  const uint32_t dense = dense_tokens(pass.chunk, w.compress_ratio, c.indexer.budget);
 
   project(pass, w, state, dense < tokens);
   normalise_and_store(pass, w, state, kv_type);

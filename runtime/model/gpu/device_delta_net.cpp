@@ -1,15 +1,10 @@
 // The gated delta net and the n-gram embedding on a GPU: gdn.cpp and ple.cpp in whole chunks.
 #include <cmath>
 
+#include "runtime/model/gdn.h"
 #include "runtime/model/gpu/device_pass.h"
 
 namespace tierpack::model {
-
-namespace {
-
-constexpr float kUnitEps = 1e-6f;  // of the unit length of q and k; part of the architecture, not norm_eps
-
-}  // namespace
 
 void delta_net(const DevicePass& pass, const GdnWeights& w, const GdnState& state) {
   const ModelConfig::Gdn& g = pass.config.gdn;

@@ -161,7 +161,7 @@ class DeviceModel final : public Model {
       leave(pass);
 
       enter(pass, block.ffn_mixer, block.ffn_norm);
-      experts_->run(pass, block, following(block));
+      experts_->run(pass, block, weights().following(block));
       leave(pass);
     }
     experts_->end_pass(pass);
@@ -196,10 +196,6 @@ class DeviceModel final : public Model {
   void normalise(const DevicePass& pass, const float* gamma, uint32_t first, uint32_t count) {
     const uint32_t dim = config().hidden;
     gpu::rms_norm(stream_, workspace_.streams + size_t{first} * dim, dim, gamma, 1, pass.config.norm_eps, dim, count, workspace_.x.row(first));
-  }
-  const BlockWeights* following(const BlockWeights& block) const {
-    const BlockWeights* const next = &block + 1;
-    return next == weights().blocks.data() + weights().blocks.size() ? nullptr : next;
   }
 
   DeviceModelParts parts_;
